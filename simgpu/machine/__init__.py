@@ -6,6 +6,8 @@
     host_memory.py  zeroed, aligned memory of the host
     shield.py      runs functions that an exception must not interrupt
     compiling/     LLVM IR to object files: in batches, by several processes
+    host.py        asks LLVM about the machine that handlers run on
+    loader.py      object files to functions in memory
     jit.py         LLVM IR to callable addresses; caches object code on disk
     values.py      IR values with operators
     intrinsics.py  LLVM's intrinsic functions

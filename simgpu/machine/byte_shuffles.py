@@ -9,7 +9,7 @@ from llvmlite import ir
 from simgpu.hardware.isa.instructions import vop3_int
 from simgpu.hardware.isa.lane import Value
 from simgpu.machine import intrinsics
-from simgpu.machine.jit import host
+from simgpu.machine.host import host
 from simgpu.machine.values import I8, IrValue, join_vectors
 
 _NAMES = {256: "llvm.x86.avx2.pshuf.b", 512: "llvm.x86.avx512.pshuf.b.512"}

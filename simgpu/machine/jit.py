@@ -15,14 +15,12 @@ import contextlib
 import functools
 import gc
 import hashlib
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import llvmlite
-import llvmlite.binding as llvm
 from llvmlite import ir
 
 import simgpu.hardware
@@ -30,6 +28,8 @@ from simgpu.hardware import cache
 from simgpu.hardware.errors import SimError
 from simgpu.machine.compiling import object_file
 from simgpu.machine.compiling.object_file import ModuleSource
+from simgpu.machine.host import Host, host
+from simgpu.machine.loader import Loader
 from simgpu.machine.shield import run_shielded
 
 # Rooms of the package that do not affect a handler, or are links.
@@ -58,89 +58,19 @@ def sources() -> Iterator[Path]:
 @functools.cache
 def source_digest() -> str:
     """Returns a digest of `sources`."""
-    return hashlib.sha256(repr(llvm.llvm_version_info).encode() + cache.digest_of(sources())).hexdigest()
+    return hashlib.sha256(host().llvm.encode() + cache.digest_of(sources())).hexdigest()
 
 
-def machine_digest(machine: tuple[str, str, str]) -> str:
+def machine_digest(host: Host) -> str:
     """Returns a digest of all that determines the machine code of IR: LLVM, the passes, and the host's triple, CPU and features."""
-    digest = hashlib.sha256(repr((llvm.llvm_version_info, llvmlite.__version__, machine)).encode())
+    about = host.llvm, llvmlite.__version__, host.triple, host.cpu, host.features
+    digest = hashlib.sha256(repr(about).encode())
     digest.update(Path(object_file.__file__).read_bytes())
     return digest.hexdigest()
 
 
 # Sources of functions that handlers call by name, by key. `runtime` adds to it.
 CALLED: dict[str, Callable[[str], ModuleSource]] = {}
-
-
-class Host:
-    """A machine that LLVM compiles handlers for.
-
-    triple: by default this machine's; code for another machine can only be read, not run. cpu: LLVM's name. features:
-    comma-separated, such as "+this,-that". Their defaults are SIMGPU_HOST_CPU and SIMGPU_HOST_FEATURES, else this machine's; a CPU
-    without features has LLVM's features of that name.
-    """
-
-    def __init__(self, triple: str = "", cpu: str = "", features: str | None = None) -> None:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        self.triple = triple or llvm.get_default_triple()
-        if not cpu and features is None:
-            cpu = os.environ.get("SIMGPU_HOST_CPU", "")
-            features = os.environ.get("SIMGPU_HOST_FEATURES")
-        if features is None:
-            features = "" if cpu else llvm.get_host_cpu_features().flatten()
-        self.cpu = cpu or llvm.get_host_cpu_name()
-        if self.triple.startswith(("x86_64", "i686")):
-            # Whole 64-lane rows need the full vector width. Handlers tail-call each other, and clearing upper halves between
-            # them is waste. Sums of integers are independent, so one VPDPWSSD is better than two instructions of less latency.
-            features = ",".join(filter(None, (features, "-prefer-256-bit", "-vzeroupper", "+fast-dpwssd")))
-        self.features = features
-        self.machine = self.fresh_machine()
-        self.data_layout = str(self.machine.target_data)
-
-    def fresh_machine(self) -> llvm.TargetMachine:
-        return object_file.machine(self.triple, self.cpu, self.features)
-
-    @functools.cached_property
-    def vector_bits(self) -> int:
-        """Bits of the widest vector register that LLVM uses for f32: 512, 256 or 128."""
-        text = self._assembly("define <16 x float> @f(<16 x float> %x) { %y = fadd <16 x float> %x, %x ret <16 x float> %y }")
-        return next((bits for name, bits in (("zmm", 512), ("ymm", 256)) if f"vaddps\t%{name}" in text), 128)
-
-    @property
-    def has_wide_masks(self) -> bool:
-        """True if masked stores of 16 dwords are single instructions: AVX-512."""
-        return self.vector_bits == 512
-
-    @functools.cached_property
-    def word_lanes(self) -> int:
-        """Number of 16-bit integers that one of x86's instructions adds: 32 with AVX-512 BW, 16 with AVX2, 0 with less."""
-        text = self._assembly("define <32 x i16> @f(<32 x i16> %x) { %y = add <32 x i16> %x, %x ret <32 x i16> %y }")
-        return next((lanes for name, lanes in (("zmm", 32), ("ymm", 16)) if f"vpaddw\t%{name}" in text), 0)
-
-    @functools.cached_property
-    def shuffles_bytes(self) -> bool:
-        """True if x86's PSHUFB takes whole vector registers: AVX2, or AVX-512 BW where registers have 512 bits."""
-        order = ", ".join(f"i32 {byte ^ 1}" for byte in range(32))
-        shuffle = f"%y = shufflevector <32 x i8> %x, <32 x i8> undef, <32 x i32> <{order}>"
-        found = "vpshufb" in self._assembly(f"define <32 x i8> @f(<32 x i8> %x) {{ {shuffle} ret <32 x i8> %y }}")
-        return found and (self.vector_bits == 16 * self.word_lanes)
-
-    @functools.cached_property
-    def converts_half(self) -> bool:
-        """True if f16 to f32 and back are instructions, not functions of a library: F16C, AArch64."""
-        return "__extendhfsf2" not in self._assembly(
-            "define float @f(half %x) { %y = fpext half %x to float ret float %y }"
-        )
-
-    def _assembly(self, text: str) -> str:
-        """Returns the assembly of a function, which shows the CPU's abilities whatever its features are called."""
-        return self.machine.emit_assembly(llvm.parse_assembly(text))
-
-
-@functools.cache
-def host() -> Host:
-    return Host()
 
 
 @contextlib.contextmanager
@@ -167,19 +97,16 @@ class Compiler:
         self._lock = threading.RLock()
         self._addresses: dict[str, int] = {}
         self.code: dict[int, tuple[str, int]] = {}  # by address: the function's key, and the bytes of its object file
-        self._host = host()
-        self._engine = llvm.create_mcjit_compiler(
-            llvm.parse_assembly(""), self._host.fresh_machine()
-        )
+        self.host = host()
         self.kept = cache.Folder("handlers")
         self._kept_names = cache.Folder("handler-names")
         self._sources = source_digest()
-        self._machine_digest = machine_digest(self.machine)
+        self._machine_digest = machine_digest(self.host)
         self._names: dict[str, str] = {}  # by key; keys of the same IR share a name
-        self._loaded: dict[str, int] = {}  # addresses, by name
+        self._loader = Loader()
+        self._sizes: dict[str, int] = {}  # bytes of a loaded function's object file, by name
         self._called: dict[str, str] = {}  # by name: keys of functions that handlers call
         self._pending: dict[str, ModuleSource] = {}  # by key: sources of functions that handlers call, until they are compiled
-        self._files = set[bytes]()  # digests of loaded object files: one file may hold several functions
         self._new: dict[str, bytes] = {}  # by name: object files that are compiled but not loaded
         self.compiled = 0
         self.loaded = 0
@@ -212,9 +139,8 @@ class Compiler:
             name = self._known_name(key)
             if found is not None or name is None:
                 return found
-            if name in self._loaded:
-                self._addresses[key] = self._loaded[name]
-                return self._loaded[name]
+            if name in self._loader.addresses:
+                return self._enter(key, name)
             code = self._new.pop(name, None)
             if code is None:
                 code = self.kept.load(name)
@@ -222,19 +148,21 @@ class Compiler:
             return None if code is None or self._calls(code) is None else self._load(key, code)
 
     def _load(self, key: str, code: bytes) -> int:
-        digest = hashlib.blake2b(code).digest()
-        if digest not in self._files:
-            for called in self._calls(code) or ():  # LLVM ends the process if a function is missing
+        name = self.name(key)
+        if name not in self._loader.addresses:  # one file may hold several functions
+            for called in self._calls(code) or ():
                 if called != key:
                     self.address_of_source(called, CALLED[called])
-            self._files.add(digest)
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-            self._engine.finalize_object()
-        address = int(self._engine.get_function_address(self.name(key)))
-        if not address:
-            raise SimError(f"internal: the object file of {key} has no function {self.name(key)}")
-        self._addresses[key] = self._loaded[self.name(key)] = address
-        self.code[address] = key, len(code)
+            names = _names(NAME, code)
+            self._loader.load(code, names)
+            self._sizes = dict.fromkeys(names, len(code)) | self._sizes
+        if name not in self._loader.addresses:
+            raise SimError(f"internal: the object file of {key} has no function {name}")
+        return self._enter(key, name)
+
+    def _enter(self, key: str, name: str) -> int:
+        address = self._addresses[key] = self._loader.addresses[name]
+        self.code[address] = key, self._sizes[name]
         return address
 
     def _make(self, key: str, source: ModuleSource) -> bytes:
@@ -265,16 +193,11 @@ class Compiler:
 
     def object_codes(self, sources: Sequence[ModuleSource]) -> list[bytes | str]:
         """Compiles several sources, which may share a file."""
-        return object_file.object_codes(self._host.machine, sources)
-
-    @property
-    def machine(self) -> tuple[str, str, str]:
-        """Triple, CPU and features that it compiles for."""
-        return self._host.triple, self._host.cpu, self._host.features
+        return object_file.object_codes(self.host.machine, sources)
 
     def _calls(self, code: bytes) -> list[str] | None:
         """Returns the keys of the functions that an object file names; None if no source makes one of them."""
-        keys = [self.called_key(name.decode()) for name in sorted(set(re.findall(CALLED_NAME.pattern.encode(), code)))]
+        keys = [self.called_key(name) for name in sorted(_names(CALLED_NAME, code))]
         return None if None in keys else [key for key in keys if key is not None]
 
     def called_key(self, name: str) -> str | None:
@@ -342,8 +265,8 @@ class Compiler:
     def module(self, name: str) -> ir.Module:
         """Returns an empty module for the host."""
         module = ir.Module(name=name)
-        module.triple = self._host.triple
-        module.data_layout = self._host.data_layout
+        module.triple = self.host.triple
+        module.data_layout = self.host.data_layout
         return module
 
     def source(self, build: Callable[[ir.Module, str], None], name: str) -> ModuleSource:
@@ -356,6 +279,11 @@ class Compiler:
         module = self.module(name)
         build(module, name)
         return str(module)
+
+
+def _names(pattern: re.Pattern[str], code: bytes) -> set[str]:
+    """Returns the names of functions in an object file."""
+    return {name.decode() for name in re.findall(pattern.pattern.encode(), code)}
 
 
 def rejection(name: str, why: str) -> SimError:

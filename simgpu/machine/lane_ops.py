@@ -17,8 +17,8 @@ from simgpu.hardware.isa.lane import Number
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
 from simgpu.machine.byte_shuffles import selected_bytes
+from simgpu.machine.host import host
 from simgpu.machine.intrinsics import fabs
-from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES
 from simgpu.machine.values import F32, F64, I1, I16, I32, I64, IrValue, constant, undefined_value, where
 

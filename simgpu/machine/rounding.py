@@ -15,7 +15,7 @@ from simgpu.hardware.isa.ring.ops import RingOps
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
 from simgpu.machine.frame import Frame
-from simgpu.machine.jit import host
+from simgpu.machine.host import host
 from simgpu.machine.lane_ops import LLVMOps, element
 from simgpu.machine.mode import DOWN, NEAREST, TO_ZERO, UP, Mode
 from simgpu.machine.values import F32, F64, I16, I32, IrValue, join_vectors

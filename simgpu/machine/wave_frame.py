@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.machine import intrinsics, layout
-from simgpu.machine.jit import host
+from simgpu.machine.host import host
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I32, I64, Builder, IrValue, TooMuch
 

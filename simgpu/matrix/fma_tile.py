@@ -18,8 +18,8 @@ from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.accesses import LaneSums
 from simgpu.machine.frame import Frame, Hooks
+from simgpu.machine.host import host
 from simgpu.machine.intrinsics import any_special, fma
-from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, SLOT_INDEX
 from simgpu.machine.values import I32, I64, IrValue, default_nan, where
 from simgpu.matrix.element_registers import hold, mirror, owns_mirror, refresh

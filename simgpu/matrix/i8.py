@@ -11,8 +11,8 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.machine import intrinsics
+from simgpu.machine.host import host
 from simgpu.machine.intrinsics import sadd_sat
-from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I16, I32, IrValue, join_vectors
 from simgpu.matrix.fragments import GROUP, Spread

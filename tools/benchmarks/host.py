@@ -16,10 +16,8 @@ PACKAGES = ("numpy", "llvmlite")
 
 def host_document(threads: int) -> dict[str, Any]:
     """Returns a JSON document; threads: of simgpu and BLAS."""
-    import llvmlite.binding as llvm
-
     from simgpu.machine.compiling.helpers import hardware_threads
-    from simgpu.machine.jit import host
+    from simgpu.machine.host import host
 
     return {
         "simgpu": VERSION, "cpu": _cpu(), "llvm_cpu": host().cpu, "vectors": f"{host().vector_bits}-bit vectors",
@@ -27,7 +25,7 @@ def host_document(threads: int) -> dict[str, Any]:
         "load": os.getloadavg()[0], "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}", "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in PACKAGES},
-        "llvm": ".".join(map(str, llvm.llvm_version_info)),
+        "llvm": host().llvm,
         "blas": blas_name(), "blas_kernels": blas_kernels(), "blas_pins": blas_pins(), "blas_threads": threads,
     }  # fmt: skip
 

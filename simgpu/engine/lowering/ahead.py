@@ -140,5 +140,5 @@ def _folder() -> cache.Folder:
 
 def _note(target: str, compiler: Compiler) -> str:
     """Returns the name of the cached note that the table's handlers are compiled, with this version and for this host."""
-    about = target, jit.source_digest(), jit.machine_digest(compiler.machine), hashlib.sha256(TABLE.read_bytes()).hexdigest()
+    about = target, jit.source_digest(), jit.machine_digest(compiler.host), hashlib.sha256(TABLE.read_bytes()).hexdigest()
     return hashlib.sha256(repr(about).encode()).hexdigest()[:32]

@@ -95,7 +95,7 @@ class Batch:
         count = 0 if self._background else min(hardware_threads() - 1, MOST, self._queue.size // WORTH)
         while len(self._helpers) < count:
             try:
-                self._helpers.append(Helper(self._compiler.machine, self._queue, self._begin, self._keep_result, self._requeue))
+                self._helpers.append(Helper(self._compiler.host, self._queue, self._begin, self._keep_result, self._requeue))
             except OSError:  # the host starts no more processes
                 return
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from simgpu.machine.compiling import object_file
 from simgpu.machine.compiling.object_file import ModuleSource
+from simgpu.machine.host import Host
 
 # Sizes are characters of IR.
 WORTH = 1 << 18  # waiting jobs of this size are worth a process: LLVM takes 0.15 s for them, as long as a process takes to start
@@ -95,7 +96,7 @@ class Helper:
     """
 
     def __init__(
-        self, machine: tuple[str, str, str], queue: CompileQueue,
+        self, host: Host, queue: CompileQueue,
         begin: Callable[[CompileJob], bool], made: Callable[[CompileJob, bytes | str], None], back: Callable[[CompileJob], None],
     ) -> None:  # fmt: skip
         self._queue, self._begin, self._made, self._back = queue, begin, made, back
@@ -104,7 +105,7 @@ class Helper:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # Without `site`: the path already has its additions, and its other code is not needed.
         self._process = subprocess.Popen(
-            [sys.executable, "-S", object_file.__file__, *machine],
+            [sys.executable, "-S", object_file.__file__, host.triple, host.cpu, host.features],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._feed, daemon=True)

@@ -1,7 +1,8 @@
 """Compiles a module's IR to an object file.
 
 It imports only llvmlite, so that it is also a program that starts in 0.1 s; `helpers.py` runs it by its path. It reads
-sources from its standard input and writes object files to its standard output until the input ends.
+sources from its standard input and writes object files to its standard output until the input ends. LLVM is loaded by the
+functions that use it, as most processes find all object files in the cache.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import struct
 import sys
 import threading
 from collections.abc import Sequence
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-import llvmlite.binding as llvm
+if TYPE_CHECKING:
+    from llvmlite.binding import ModulePassManager, ModuleRef, TargetMachine
 
 # Text of an internal function.
 INNER = re.compile(r'^define internal [^\n]*?@"([^"]+)".*?^}$', re.MULTILINE | re.DOTALL)
@@ -35,17 +37,23 @@ class ModuleSource(NamedTuple):
     loops: bool = False
 
 
-def machine(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
+def machine(triple: str, cpu: str, features: str) -> TargetMachine:
     """Returns the code generator for a host."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(triple)
     return target.create_target_machine(cpu=cpu, features=features, opt=2, jit=True, codemodel="jitdefault")
 
 
-def object_code(machine: llvm.TargetMachine, *sources: ModuleSource) -> bytes:
+def object_code(machine: TargetMachine, *sources: ModuleSource) -> bytes:
     """Returns one object file of all sources, which all have loops or all have none.
 
     Raises RuntimeError if LLVM rejects a text.
     """
+    import llvmlite.binding as llvm
+
     parsed = with_vectors(machine, sources[0].text) if sources[0].loops else llvm.parse_assembly(sources[0].text)
     for source in sources[1:]:
         parsed.link_in(llvm.parse_assembly(source.text))
@@ -53,7 +61,7 @@ def object_code(machine: llvm.TargetMachine, *sources: ModuleSource) -> bytes:
     return bytes(machine.emit_object(parsed))
 
 
-def object_codes(machine: llvm.TargetMachine, sources: Sequence[ModuleSource]) -> list[bytes | str]:
+def object_codes(machine: TargetMachine, sources: Sequence[ModuleSource]) -> list[bytes | str]:
     """Returns for each source an object file with its function, or LLVM's error message.
 
     All share one file, unless LLVM rejects one of them: beginning a file takes as long as compiling a small function.
@@ -66,12 +74,14 @@ def object_codes(machine: llvm.TargetMachine, sources: Sequence[ModuleSource]) -
         return [code for source in sources for code in object_codes(machine, [source])]
 
 
-def with_vectors(machine: llvm.TargetMachine, text: str) -> llvm.ModuleRef:
+def with_vectors(machine: TargetMachine, text: str) -> ModuleRef:
     """Runs LLVM's vectorising passes on loops over bytes and words of arrays; returns the module.
 
     These loops are in inner functions that go over a range with few branches, call no other function and are called
     often. With these passes on the whole module, LLVM would take more than twice as long.
     """
+    import llvmlite.binding as llvm
+
     inner = {found[1]: found[0] for found in INNER.finditer(text)}
     called = re.compile("|".join(map(re.escape, inner)) or "$^")
     plain = {name: code for name, code in inner.items() if RANGE in code and "optsize" not in code}
@@ -92,7 +102,9 @@ def with_vectors(machine: llvm.TargetMachine, text: str) -> llvm.ModuleRef:
     return parsed
 
 
-def _passes(loops: bool) -> llvm.ModulePassManager:
+def _passes(loops: bool) -> ModulePassManager:
+    import llvmlite.binding as llvm
+
     passes = llvm.create_new_module_pass_manager()
     if loops:
         passes.add_always_inliner_pass()
@@ -152,8 +164,6 @@ def _read_all(requests: queue.SimpleQueue[list[ModuleSource] | None]) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process answers Ctrl-C, and ends this one
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
     triple, cpu, features = sys.argv[1:]
     made = machine(triple, cpu, features)
     # A thread reads, so that the parent can write the next source while this process writes an answer.

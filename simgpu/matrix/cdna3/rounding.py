@@ -11,8 +11,8 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.machine import intrinsics
+from simgpu.machine.host import host
 from simgpu.machine.intrinsics import floor, smax, umax, umin, usub_sat
-from simgpu.machine.jit import host
 from simgpu.machine.values import F32, I1, I16, I32, Builder, IrValue, constant, where
 from simgpu.matrix.cdna3.operand import BIAS
 from simgpu.matrix.fragments import GROUP

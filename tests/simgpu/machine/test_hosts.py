@@ -11,7 +11,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import llvmlite
 import llvmlite.binding as llvm
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -20,8 +22,10 @@ from llvmlite import ir
 from simgpu.alu.control import Control
 from simgpu.engine.lowering.handlers import compile_handler, handler_of
 from simgpu.hardware.isa import decode
+from simgpu.machine import host as machine_host
 from simgpu.machine import jit
 from simgpu.machine.compiling.object_file import ModuleSource, object_code
+from simgpu.machine.host import Host, ask, host
 from simgpu.machine.mode import UP, Mode
 from simgpu.machine.operands import Plan
 from tests.simgpu.engine.test_refusals import instances
@@ -52,7 +56,7 @@ def test_an_older_cpu_gives_the_same_bits(cpu: str) -> None:
 class Elsewhere:
     """A stand-in for a compiler: collects code for another machine and does not load it."""
 
-    def __init__(self, host: jit.Host) -> None:
+    def __init__(self, host: Host) -> None:
         self.host = host
         self.code: dict[str, tuple[str, bytes]] = {}  # IR and object file by handler's key
 
@@ -85,14 +89,15 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], 
     def make(triple: str, cpu: str) -> Elsewhere:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
-        monkeypatch.setattr(jit, "Host", functools.partial(jit.Host, triple, cpu))
+        monkeypatch.setattr(machine_host, "ask", functools.partial(ask, triple, cpu))
+        monkeypatch.setattr(machine_host, "_kept_name", lambda: "")
         monkeypatch.setattr(jit.Compiler, "name", called_name)
-        jit.host.cache_clear()
-        return Elsewhere(jit.host())
+        host.cache_clear()
+        return Elsewhere(host())
 
     yield make
     monkeypatch.undo()
-    jit.host.cache_clear()
+    host.cache_clear()
 
 
 # A handler of each kind; others take seconds to compile as vectors of four.
@@ -141,28 +146,83 @@ def test_abilities_are_those_of_the_cpu() -> None:
     llvm.initialize_all_asmprinters()
     able = {}
     for cpu in ("nehalem", "ivybridge", "haswell", "knl", "x86-64-v4", "znver4"):
-        host = jit.Host(LINUX64, cpu)
-        able[cpu] = (host.has_wide_masks, host.word_lanes, host.converts_half)
+        found = ask(LINUX64, cpu)
+        able[cpu] = (found.has_wide_masks, found.word_lanes, found.converts_half)
     assert able == {
         "nehalem": (False, 0, False), "ivybridge": (False, 0, True), "haswell": (False, 16, True),
         "knl": (True, 16, True), "x86-64-v4": (True, 32, True), "znver4": (True, 32, True),
     }  # fmt: skip
-    less = jit.Host(LINUX64, "haswell", "-f16c")
+    less = ask(LINUX64, "haswell", "-f16c")
     assert not less.converts_half
-    arm = jit.Host(AARCH64, "generic")
+    arm = ask(AARCH64, "generic")
     assert (arm.has_wide_masks, arm.word_lanes, arm.converts_half) == (False, 0, True)
 
 
 def test_the_cpu_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMGPU_HOST_CPU", "generic")
     monkeypatch.delenv("SIMGPU_HOST_FEATURES", raising=False)
-    named = jit.Host()
+    named = ask()
     assert named.cpu == "generic"
     assert "avx512f" not in named.features
     monkeypatch.setenv("SIMGPU_HOST_FEATURES", "+crc32")
-    assert "+crc32" in jit.Host().features.split(",")
+    assert "+crc32" in ask().features.split(",")
     monkeypatch.delenv("SIMGPU_HOST_CPU")
-    assert jit.Host().cpu == llvm.get_host_cpu_name()
+    assert ask().cpu == llvm.get_host_cpu_name()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Gives the process an empty cache, and makes it forget its host."""
+    monkeypatch.setenv("SIMGPU_CACHE_DIR", str(tmp_path))
+    host.cache_clear()
+    yield tmp_path
+    host.cache_clear()
+
+
+@pytest.mark.skipif(not machine_host._kept_name(), reason="what LLVM says of this host is not kept")
+def test_what_llvm_says_of_the_host_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(machine_host, "ask", lambda: asked.append(1) or ask())
+
+    def again() -> Host:
+        host.cache_clear()
+        return host()
+
+    assert again() == again() == ask() and len(asked) == 1
+    for variable in machine_host.VARIABLES:
+        monkeypatch.setenv(variable, "generic" if variable.endswith("CPU") else "+crc32")
+        assert again() == again() == ask()
+    assert len(asked) == 3 and len(list((folder / "hosts").glob("[!.]*"))) == 3
+    name, kept = machine_host._kept_name(), machine_host.cache.Folder("hosts")
+    for content in (b"", b"[]", b"{", b"\xff", b'{"cpu": "generic"}'):
+        kept.store(name, content)
+        assert again() == ask()
+    for owner, changed, value in ((llvmlite, "__version__", "99"), (machine_host, "_processor", lambda: "another")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, changed, value)
+            assert machine_host._kept_name() not in (name, "")
+
+
+@pytest.mark.parametrize("missing", ["_processor", "_library"])
+def test_a_host_that_cannot_be_told_apart_is_asked_each_time(
+    missing: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_host, missing, lambda: None)
+    assert host() == ask() and not (folder / "hosts").exists()
+
+
+@pytest.mark.skipif(not X86 or platform.system() != "Linux", reason="LLVM loads all object files of this host")
+def test_a_process_that_compiles_nothing_does_not_load_llvm(tmp_path: Path) -> None:
+    script = (
+        "import sys; from tests.support.engine_kernel import execute\n"
+        "execute('gfx942', 'v_add_u32 v1, 1, v0', ['v1'])\nprint('llvmlite.binding' in sys.modules)"
+    )
+    environment = {**os.environ, "SIMGPU_CACHE_DIR": str(tmp_path)}
+    done = [
+        subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert done == ["True\n", "False\n"]
 
 
 def test_waiting_orders_memory_on_weakly_ordered_hosts(elsewhere: Callable[[str, str], Elsewhere]) -> None:

@@ -14,6 +14,7 @@ from llvmlite import ir
 from simgpu.engine.lowering.handlers import handler_of, mnemonic_of
 from simgpu.machine import jit
 from simgpu.machine.compiling import object_file
+from simgpu.machine.host import host
 from simgpu.machine.mode import Mode
 from simgpu.machine.runtime import part, words
 from simgpu.machine.runtime.functions import Runtime
@@ -92,7 +93,7 @@ def test_loops_over_arrays_become_vector_instructions() -> None:
         return joined(words(address, count))
 
     source = Runtime(marked).source("marked")
-    made = str(object_file.with_vectors(jit.host().machine, source.text))
+    made = str(object_file.with_vectors(host().machine, source.text))
     assert " x i64>" in made and " x i64>" not in source.text
     held = np.array([1, 2, 4, 64] * 9, np.int64)
     address = jit.compiler().address_of_source("test joined", Runtime(marked).source)

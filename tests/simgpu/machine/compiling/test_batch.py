@@ -133,7 +133,7 @@ def test_helpers_make_the_same_object_files(begun: list[helpers.Helper]) -> None
         answers.append(code)
         got.set()
 
-    helper = helpers.Helper(compiler.machine, queue, lambda job: True, take, queue.put)
+    helper = helpers.Helper(compiler.host, queue, lambda job: True, take, queue.put)
     assert got.wait(60)
     helper.end()
     assert answers == [compiler.object_code(source)] and min(len(source.text), len(answers[0])) > 1 << 16 and ended(helper)

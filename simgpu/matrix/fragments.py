@@ -229,7 +229,8 @@ class FragmentWalk:
     a: np.ndarray  # int64 (groups, steps, width)
     b: np.ndarray  # likewise, or (groups, k, width) if A is sparse
     index: np.ndarray | None  # sparse A: (groups, steps // 2), place·32 + low bit of the index field that two steps share
-    regular: bool  # True if every group has one place of A and consecutive lanes of B at each step
+    # True if every group has one place of A and consecutive lanes of B at each step, and these move alike in all groups.
+    regular: bool
 
     @property
     def groups(self) -> int:
@@ -262,7 +263,13 @@ def walk_of(row: Any, formats: Any, mods: dict[str, int], width: int) -> Fragmen
         index = (fields[..., 0] * LANES + fields[..., 1]) * 32 + fields[..., 2]
     splat = bool((a_place == a_place[..., :1]).all())
     run = bool((b_place == b_place[..., :1] + np.arange(width)).all())
-    return FragmentWalk(a_place, b_place, index, splat and run)
+    alike = _is_sum(a_place[..., 0]) and _is_sum(b_place[..., 0])  # not with lanes rotated by 16 if k is split between halves
+    return FragmentWalk(a_place, b_place, index, splat and run and alike)
+
+
+def _is_sum(places: np.ndarray) -> bool:
+    """True if places (groups, steps) are a part of each group plus a part of each step."""
+    return bool((places - places[:1] == (places - places[:1])[:, :1]).all())
 
 
 def _place(owners: np.ndarray, bits: int) -> np.ndarray:

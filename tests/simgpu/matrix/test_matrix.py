@@ -100,6 +100,13 @@ MODIFIED = [
     ("v_mfma_f32_16x16x4f32", "gfx90a", {"blgp": 5}),
     ("v_mfma_f32_32x32x1_2b_f32", "gfx942", {"cbsz": 1, "abid": 1}),
     ("v_mfma_f32_32x32x2f32", "gfx908", {"blgp": 6}),
+    # Rotated by 16 lanes, elements of both halves of k are in one half of the register.
+    ("v_mfma_f32_32x32x2f32", "gfx908", {"blgp": 3}),
+    ("v_mfma_f32_32x32x2_f32", "gfx942", {"blgp": 3}),
+    ("v_mfma_f32_32x32x8f16", "gfx90a", {"blgp": 3}),
+    ("v_mfma_f32_32x32x4bf16", "gfx908", {"blgp": 3}),
+    ("v_mfma_f32_32x32x8bf16_1k", "gfx90a", {"blgp": 3}),
+    ("v_mfma_i32_32x32x8i8", "gfx908", {"blgp": 3}),
     ("v_mfma_f32_4x4x4f16", "gfx908", {"cbsz": 3, "abid": 5, "blgp": 4}),
     ("v_mfma_f32_16x16x4f16", "gfx90a", {"cbsz": 2, "abid": 3, "blgp": 5}),
     ("v_mfma_f32_16x16x8bf16", "gfx908", {"blgp": 3}),

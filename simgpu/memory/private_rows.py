@@ -48,9 +48,11 @@ class PrivateBlock:
         """Returns i1: the active lanes' data are in whole rows of memory that a launch made for private data, and no lane's
         cross more dwords than aligned ones. A kernel may point FLAT_SCRATCH or a buffer at any memory."""
         own = (self.entry.at(layout.ALLOC_PRIVATE).load(I32) != 0) & ((self.offset & ROW - 1) == 0)
-        room = field(self.entry, layout.ALLOC_SIZE) - self.offset
+        size = field(self.entry, layout.ALLOC_SIZE)
+        room = size - self.offset
+        own = own & (self.offset.unsigned < size) & (room.unsigned >= ROW)
         inside = (lanes & ~is_inside(offsets, room >> 6, rows.lane_bytes).bitcast(I64)) == 0
-        return own & (room.signed >= ROW) & inside & ~by_bytes.any_torn(rows, offsets, lanes)
+        return own & inside & ~by_bytes.any_torn(rows, offsets, lanes)
 
 
 def distances(offsets: IrValue) -> IrValue:

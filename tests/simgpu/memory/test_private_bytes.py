@@ -205,3 +205,20 @@ def test_private_memory_in_a_buffer(check: bool) -> None:
     got = ready.run(data)
     np.testing.assert_array_equal(got["v2"], data[3])
     np.testing.assert_array_equal(got["v3"], 4 * LANES)
+
+
+@pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
+@pytest.mark.parametrize("lanes", [0, 1, -1], ids=["no lane", "one lane", "all lanes"])
+@pytest.mark.parametrize("base", [0, 64, 1 << 47, 1 << 62, 0xFFFF_FFDF_0000_0000, 0xFFFF_FFFF_FFFF_FF00], ids=hex)
+@pytest.mark.parametrize("access", ["load_dwordx4 v[2:5], v10, off", "store_dwordx2 v10, v[2:3], off offset:4"], ids=["load", "store"])
+def test_private_memory_nowhere(access: str, base: int, lanes: int, check: bool) -> None:
+    """Addresses below and above all memory end the launch, if a lane accesses them; FLAT_SCRATCH may be anything."""
+    lines = ["v_mov_b32 v10, 8", "s_mov_b64 s[30:31], flat_scratch", f"s_mov_b32 flat_scratch_lo, {base & 0xFFFF_FFFF:#x}",
+             f"s_mov_b32 flat_scratch_hi, {base >> 32:#x}", f"s_mov_b64 exec, {lanes}", f"scratch_{access}", "s_waitcnt vmcnt(0)",
+             "s_mov_b64 exec, -1", "s_mov_b64 flat_scratch, s[30:31]"]  # fmt: skip
+    ready = Kernel("gfx908", "\n".join(lines), ["v10"], check=check, **PRIVATE["gfx908"])
+    if lanes:
+        with pytest.raises(MemoryFault, match=f"scratch_{access.split()[0]}"):
+            ready.run(np.zeros((8, 64), u32))
+    else:
+        assert (ready.run(np.zeros((8, 64), u32))["v10"] == 8).all()

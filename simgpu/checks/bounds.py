@@ -75,6 +75,7 @@ class Bounds(Check):
     """Watches pointers, alignment and resources at accesses. Makes findings of faults at the end."""
 
     tiles = True
+    exact_lds = True
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.memory is not None or inst.spec.control in (ControlKind.APPEND, ControlKind.CONSUME)

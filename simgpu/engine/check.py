@@ -35,6 +35,7 @@ class Check(Hooks):
     """
 
     undefined = False  # True if the check needs device memory to track undefined bits
+    exact_lds = False  # True if LDS ends where the launch asks, not at a granule's end, and loads from outside it are faults
     wave_bytes = 0  # extra bytes after each wave's state; at most one check of a device may have them
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
@@ -77,7 +78,7 @@ class GuardedCheck(Check):
 
     def __init__(self, check: Check) -> None:
         self.check = check
-        self.wave_bytes, self.undefined = check.wave_bytes, check.undefined
+        self.wave_bytes, self.undefined, self.exact_lds = check.wave_bytes, check.undefined, check.exact_lds
         self.sums, self.tiles, self.moves, self.values = check.sums, check.tiles, check.moves, check.values
 
     @functools.cached_property

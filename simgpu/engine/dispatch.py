@@ -52,7 +52,8 @@ class Dispatch:
     count: int  # number of workgroups in `parts`
     waves: int  # waves of a whole workgroup
     lds_bytes: int  # bytes of LDS that a workgroup asks for
-    lds_room: int  # bytes of LDS that it gets: whole granules, as on the chip; in checked mode what it asks for
+    exact_lds: bool  # see `Check`
+    lds_room: int  # bytes of LDS that it gets: whole granules, as on the chip; with exact_lds what it asks for
     private: int  # bytes of private memory of a lane
     entry: int  # record of the kernel's first instruction
     # State while it runs:

@@ -133,7 +133,8 @@ class Launch(LaunchSetup):
                 f"{self.info.title}: {self.lds_bytes} bytes of LDS (static and dynamic); "
                 f"{self.arch} has {limit} for a workgroup"
             )
-        self.lds_room = self.lds_bytes if device.checks else self.chip.lds_allocation(self.lds_bytes)
+        self.exact_lds = any(check.exact_lds for check in device.checks)
+        self.lds_room = self.lds_bytes if self.exact_lds else self.chip.lds_allocation(self.lds_bytes)
         self.fill_arguments()
         self.waves = -(-geometry.block[0] * geometry.block[1] * geometry.block[2] // 64)
         groups = geometry.groups

@@ -217,7 +217,7 @@ class LaunchSetup(Dispatch):
         self._set_fields(fields)
         counts = self._take_counts(fields)
         fields.record_count, fields.code_base = self.program.count, self.program.base
-        fields.lds_faults = bool(self.device.checks)
+        fields.lds_faults = self.exact_lds
         size = resident * self.waves * self.stride
         # Untouched pages of a large room cost nothing, but what it displaced among the kept ones would.
         waves = self.borrowed.host("waves", size) if resident <= RESIDENT_GROUPS else aligned_room(size)

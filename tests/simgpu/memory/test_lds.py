@@ -8,8 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from simgpu import Device
+from simgpu import Buffer, Device, Kernel, debug
+from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import MemoryFault, UnsupportedInstruction
+from simgpu.sampling.samples import sample
 from tests.support.engine_kernel import execute
 from tests.support.kernels import KernelText, assemble, loaded_kernel
 
@@ -404,7 +406,7 @@ OUTSIDE = {  # loads whose upper lanes, or upper halves, are outside 512 bytes: 
 
 @pytest.mark.parametrize("line", OUTSIDE)
 def test_loads_outside_lds_are_zeros_and_a_note(line: str) -> None:
-    """As on the GPU. Checked mode stops there, at the first lane outside."""
+    """As on the GPU. Checked mode stops there, at the first lane outside; numerics, samples and the debugger go on."""
     dump, inside = OUTSIDE[line]
     stores = "\n".join(f"global_store_dword v2, {name}, s[4:5] offset:{256 * i}" for i, name in enumerate(dump))
     lines = f"""
@@ -417,14 +419,28 @@ s_waitcnt lgkmcnt(0)
 s_waitcnt lgkmcnt(0)
 {stores}"""
     out = np.full((len(dump), 64), 9, u32)
-    devices = [Device("mi300x"), Device("mi300x", check=True)]
-    plain, checked = (loaded_kernel(one, lines, "buffer", group_segment_fixed_size=512) for one in devices)
+    devices = [Device("mi300x"), Device("mi300x", check=True), Device("mi300x", check="numerics")]
+    plain, checked, numerics = (loaded_kernel(one, lines, "buffer", group_segment_fixed_size=512) for one in devices)
     (note,) = plain.launch(grid=1, block=64, args=[out]).notes
     assert line in note and "gets 0, as on the GPU" in note
     for row, count in zip(out, inside, strict=True):
         assert row[:count].all() and not row[count:].any()
+    numeric, stepped = (device.upload(np.full_like(out, 9)) for device in (devices[2], devices[0]))
+    assert sample(plain, Geometry.of(1, 64), [stepped]).whole
+    numerics.launch(grid=1, block=64, args=[numeric])
+    for got in (numeric.download(u32), left_by_debugger(plain, stepped)):
+        np.testing.assert_array_equal(got.reshape(out.shape), out)
     with pytest.raises(MemoryFault, match="LDS offset"):
         checked.launch(grid=1, block=64, args=[out])
+
+
+def left_by_debugger(kernel: Kernel, out: Buffer) -> np.ndarray:
+    """Runs a workgroup to its end, by a debugger that stops on the way; returns what the buffer has then."""
+    with debug(kernel, grid=1, block=64, args=[out]) as debugger:
+        debugger.step(4)
+        debugger.go_on()
+        assert debugger.stop.kind == "ended"
+        return out.download(u32)
 
 
 def test_other_reads_past_all_lds_are_faults_in_checked_mode() -> None:

@@ -210,7 +210,7 @@ def test_private_memory_in_a_buffer(check: bool) -> None:
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
 @pytest.mark.parametrize("lanes", [0, 1, -1], ids=["no lane", "one lane", "all lanes"])
 @pytest.mark.parametrize("base", [0, 64, 1 << 47, 1 << 62, 0xFFFF_FFDF_0000_0000, 0xFFFF_FFFF_FFFF_FF00], ids=hex)
-@pytest.mark.parametrize("access", ["load_dwordx4 v[2:5], v10, off", "store_dwordx2 v10, v[2:3], off offset:4"], ids=["load", "store"])
+@pytest.mark.parametrize("access", ["load_dwordx4 v[2:5], v10, off", "store_dwordx2 v10, v[2:3], off offset:4"])
 def test_private_memory_nowhere(access: str, base: int, lanes: int, check: bool) -> None:
     """Addresses below and above all memory end the launch, if a lane accesses them; FLAT_SCRATCH may be anything."""
     lines = ["v_mov_b32 v10, 8", "s_mov_b64 s[30:31], flat_scratch", f"s_mov_b32 flat_scratch_lo, {base & 0xFFFF_FFFF:#x}",

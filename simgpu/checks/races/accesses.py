@@ -19,7 +19,7 @@ from simgpu.checks.races.cells import (  # fmt: skip
     split,
     whole_lines,
 )
-from simgpu.checks.races.knowledge import NOTHING, SCALAR_STALE, ClashCause, compare_and_swap, is_full, new_link
+from simgpu.checks.races.knowledge import NOTHING, SCALAR_STALE, ClashCause, compare_and_swap, is_full, link_at, new_link
 from simgpu.checks.races.lds.carried import ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, WRITES
 from simgpu.checks.races.lds.clashes import BOTH_WRITE, OTHER_SHIFT, SWAPPED, WROTE
 from simgpu.checks.races.lds.look import look_lds
@@ -351,6 +351,8 @@ def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
             access.order.released_at = head_at
             while True:
                 head = load64(head_at)
+                if link_at(block, head).node == node:
+                    break  # another lane has added it
                 if link == 0 or (continues and head != before):
                     before = head if continues else 0
                     link = new_link(block, node, before)

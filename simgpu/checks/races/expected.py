@@ -6,6 +6,9 @@ LLVM expands atomics that the hardware lacks to such code:
 
 If the swap succeeds, memory held the loaded value; if it fails, the value is dropped. So a race of the load has no effect.
 
+The hardware swaps dwords, so for a byte or 16 bits LLVM keeps the other bits of the loaded dword: it expects `kept | expected` and
+writes `kept | new`, with `kept = old & mask`. If the swap succeeds, memory held the kept bits.
+
 A vector load qualifies if on every path its value goes only to the swap's expected operand, to the new value of a swap that
 expects it, and to the comparison with the swap's result. It does not if the value is stored, used for an address or a branch, or
 read by another lane. The walk tracks active and inactive lanes separately: only active lanes of a register are overwritten.
@@ -32,11 +35,15 @@ from simgpu.hardware.timing_rules.register_use import Register
 LIMIT = 63  # most loads of a kernel that are followed, and most swaps
 STATES = 4096  # most states of a walk; a load with more counts as an ordinary load
 DERIVED, RETURNED = -1, 2  # facts: a register derives from the value; from 2 on, it holds word n - 2 of a swap's result
+KEPT, KEPT_RETURNED = -2, 4  # facts: bits of the value, or of a swap's result, by `and`; also with other bits that an `or` adds
 LOADS = (
     "global_load_dword", "flat_load_dword", "buffer_load_dword", "s_load_dword", "s_buffer_load_dword",
     "ds_read_b32", "ds_read_b64",
 )  # fmt: skip
 SWAPS = ("global_atomic_cmpswap", "flat_atomic_cmpswap", "buffer_atomic_cmpswap", "ds_cmpst_b", "ds_cmpst_rtn_b")
+PARTS = {KEPT, KEPT_RETURNED}
+KEEPS = {"v_and_b32": (0, 1), "s_and_b32": (0, 1), "s_andn2_b32": (0,)}  # sources that an `and` keeps bits of
+ADDS = {"v_or_b32": (0, 1), "s_or_b32": (0, 1), "v_or3_b32": (0, 1, 2), "v_lshl_or_b32": (2,)}  # and an `or` all bits of
 MOVES = ("v_mov_b32", "v_mov_b64", "s_mov_b32", "s_mov_b64")
 
 Marks = frozenset[tuple[Register, int]]  # (register, fact); facts 0 and 1: the register holds this word of the value
@@ -130,6 +137,7 @@ class _Value:
         self.words = words
         self.uniform = uniform
         self.swaps: set[int] = set()
+        self.mask = -1  # record of the `and` that keeps bits of the value; another one is an ordinary use
 
     def after(self, at: int, inst: Instruction, effect: Effect, active: Marks, other: Marks) -> tuple[Marks, Marks]:
         """Returns the facts after an instruction. Raises `_UsedOtherwise`."""
@@ -145,9 +153,9 @@ class _Value:
             if self.uniform and at in self.swaps:
                 return NOTHING, NOTHING
         elif taken:
-            made = self._after_computation(inst, effect, known)
+            made = self._after_computation(at, inst, effect, known)
         elif any(register in reads for register, _ in known):
-            made = _after_move(inst, known)  # of a swap's result
+            made = _after_move(inst, known) or self._after_mask(at, inst, known)  # of a swap's result
         gone = overwritten_registers(inst, effect)
         active = frozenset(mark for mark in active if mark[0] not in gone) | made
         other = frozenset(mark for mark in other if is_vector(mark[0]) or mark[0] not in gone)
@@ -162,7 +170,8 @@ class _Value:
         expected, new = _operands(inst)
         if not taken & (registers_of(expected) | registers_of(new)):
             return NOTHING
-        if not self._is_word_by_word(expected, known, 0) or expected.count != self.words:
+        kept = KEPT in _facts(expected, known) and _facts(expected, known) | _facts(new, known) <= PARTS
+        if expected.count != self.words or not (kept or self._is_word_by_word(expected, known, 0)):
             raise _UsedOtherwise
         self.swaps.add(at)
         result = inst.args.get("vdst") or inst.args.get("vdata")
@@ -171,22 +180,41 @@ class _Value:
         returned = result[: self.words]
         return frozenset((register, RETURNED + word) for word in range(self.words) for register in registers_of(returned[word]))
 
-    def _after_computation(self, inst: Instruction, effect: Effect, known: Marks) -> Marks:
+    def _after_computation(self, at: int, inst: Instruction, effect: Effect, known: Marks) -> Marks:
         """Handles another instruction that reads the value. Returns facts about its result: a copy, or derived from the value."""
         across = effect.access.classes & ACROSS_LANES
         if inst.spec.memory is not None or inst.spec.kind in ("control", "matrix") or across or "exec" in effect.access.writes:
             raise _UsedOtherwise
         if inst.mnemonic.startswith(("v_cmp_eq_", "v_cmp_ne_")) and self._is_of_the_loop(inst, known):
             return NOTHING
-        copied = _after_move(inst, known)
+        copied = _after_move(inst, known) or self._after_mask(at, inst, known)
         return copied or frozenset((register, DERIVED) for register in effect.access.writes)
+
+    def _after_mask(self, at: int, inst: Instruction, known: Marks) -> Marks:
+        """Returns the facts about the result of an `and` or `or` that keeps bits of the value or of a swap's result, if any."""
+        result, kept = inst.args.get("vdst") or inst.args.get("sdst"), KEEPS.get(inst.mnemonic)
+        facts = [_facts(inst.args.get(name), known) for name in ("src0", "src1", "src2")]
+        sides = [side for side in range(3) if facts[side]]
+        if self.words != 1 or inst.form in ("sdwa", "dpp") or not isinstance(result, Reg) or len(sides) != 1:
+            return NOTHING
+        found = facts[sides[0]]
+        if kept is None:
+            found = found if sides[0] in ADDS.get(inst.mnemonic, ()) and found <= PARTS else set()
+        elif sides[0] in kept and found == {0} and self.mask in (-1, at):
+            self.mask, found = at, {KEPT}
+        else:
+            found = {KEPT_RETURNED} if sides[0] in kept and found == {RETURNED} else set()
+        return frozenset((register, kind) for kind in found for register in registers_of(result))
 
     def _is_of_the_loop(self, inst: Instruction, known: Marks) -> bool:
         """True if the comparison is between the value and the swap's result."""
         sides = inst.args.get("src0"), inst.args.get("src1")
         return any(
             isinstance(one, Reg) and isinstance(two, Reg) and one.count == two.count == self.words
-            and self._is_word_by_word(one, known, 0) and self._is_word_by_word(two, known, RETURNED)
+            and (
+                (self._is_word_by_word(one, known, 0) and self._is_word_by_word(two, known, RETURNED))
+                or _are_kept_bits(_facts(one, known), _facts(two, known))
+            )
             for one, two in (sides, sides[::-1])
         )  # fmt: skip
 
@@ -196,6 +224,17 @@ class _Value:
             {kind for held, kind in known if held in registers_of(register[word])} == {first + word}
             for word in range(register.count)
         )
+
+
+def _are_kept_bits(one: set[int], two: set[int]) -> bool:
+    """True for facts about kept bits of the value, and facts about a swap's result or about kept bits of it."""
+    returned = {RETURNED, KEPT_RETURNED}
+    return KEPT in one and one <= PARTS and bool(two & returned) and two <= PARTS | returned
+
+
+def _facts(operand: object, known: Marks) -> set[int]:
+    """Returns the facts about the registers of an operand."""
+    return {kind for held, kind in known if held in registers_of(operand)} if isinstance(operand, Reg) else set()
 
 
 def _after_move(inst: Instruction, known: Marks) -> Marks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math as c
 from pathlib import Path
 
 import numpy as np
@@ -161,13 +162,16 @@ def test_lanes_exchange_values(width: int) -> None:
     assert np.array_equal(out.download("i8", (7, 64)), want)
 
 
-def run_on(target: str, body: str, n: int, *inputs: np.ndarray) -> np.ndarray:
-    """Returns the values that n lanes write to `double *z` of a kernel that also has the inputs, as x, y and so on."""
+def run_on(target: str, body: str, n: int, *inputs: np.ndarray, rows: int = 1) -> np.ndarray:
+    """Returns the values that n lanes write to `double *z` of a kernel that also has the inputs, as x, y and so on.
+
+    rows: values of each lane
+    """
     types = {"f4": "float", "f8": "double", "i4": "int", "u2": "unsigned short"}
     arguments = "".join(f"const {types[data.dtype.str[1:]]} *{name}, " for name, data in zip("xyw", inputs))
     source = f'extern "C" __global__ void k({arguments}double *z) {{ int i = threadIdx.x; {body} }}'
     gpu = simgpu.Device(target)
-    out = gpu.alloc(8 * n)
+    out = gpu.alloc(8 * n * rows)
     code = built(source, target, "-ffp-contract=off")
     gpu.load(code)["k"].launch(grid=1, block=n, args=[*map(gpu.upload, inputs), out])
     return out.download("f8")
@@ -234,6 +238,122 @@ def test_groups_of_lanes() -> None:
     ranks = np.concatenate([np.cumsum(lanes[w : w + 64] % 3 == 0) - 1 for w in (0, 64)]) * (lanes % 3 == 0)
     got = run_on("gfx942", body, 128, np.zeros(1, "f4"))
     assert np.array_equal(got, sums + 1e4 * ballots + 1e9 * (lanes // 16) + 1e12 * ranks)
+
+
+def test_integers_are_those_of_python() -> None:
+    """Python computes with integers of any width, and the result is cut."""
+    rng = np.random.default_rng(6)
+    x, y = (rng.integers(-(2**31), 2**31, 256).astype("i4") for _ in range(2))
+    x[:4], y[:4] = [0, -1, -(2**31), 2**31 - 1], [0, -1, -(2**31), 5]
+    low = 2**32 - 1
+
+    def pair(a: int, b: int) -> int:
+        return (b & low) << 32 | a & low
+
+    words = {
+        "__brev(x[i])": lambda a, b, at: int(f"{a & low:032b}"[::-1], 2),
+        "__byte_perm(x[i], y[i], 0x3715)":
+            lambda a, b, at: int.from_bytes([pair(a, b).to_bytes(8, "little")[n] for n in (3, 7, 1, 5)], "big"),
+        "__funnelshift_l(x[i], y[i], i)": lambda a, b, at: pair(a, b) << at % 32 >> 32 & low,
+        "__funnelshift_r(x[i], y[i], i)": lambda a, b, at: pair(a, b) >> at % 32 & low,
+        "__funnelshift_lc(x[i], y[i], i)": lambda a, b, at: pair(a, b) << min(at, 32) >> 32 & low,
+        "__funnelshift_rc(x[i], y[i], i)": lambda a, b, at: pair(a, b) >> min(at, 32) & low,
+        "(unsigned)__mulhi(x[i], y[i])": lambda a, b, at: a * b >> 32 & low,
+        "__umulhi(x[i], y[i])": lambda a, b, at: (a & low) * (b & low) >> 32,
+        "(unsigned)(__mul64hi(x[i] * 3000000000l, y[i] * 3000000000l) >> 20)": lambda a, b, at: a * b * 9 * 10**18 >> 84 & low,
+        "(unsigned)__hadd(x[i], y[i])": lambda a, b, at: (a + b) >> 1 & low,
+        "__urhadd(x[i], y[i])": lambda a, b, at: ((a & low) + (b & low) + 1) >> 1,
+        "__sad(x[i], y[i], 7)": lambda a, b, at: abs(a - b) + 7 & low,
+        "__bitextract_u32(x[i], 5, 9)": lambda a, b, at: a >> 5 & 511,
+        "__bitinsert_u32(x[i], y[i], 5, 9)": lambda a, b, at: (a & low) & ~(511 << 5) | (b & 511) << 5,
+        "(unsigned)__fns32(x[i], 9, 3)": lambda a, b, at: ([bit for bit in range(9, 32) if a >> bit & 1][2:3] or [-1])[0] & low,
+        "(unsigned)__fns64(x[i], 50, -2)": lambda a, b, at: ([bit for bit in range(51) if a >> bit & 1][-2:-1] or [-1])[0] & low,
+        "__double2hiint(__hiloint2double(x[i], y[i])) == x[i]": lambda a, b, at: 1,
+    }  # fmt: skip
+    got = run_on("gfx90a", " ".join(f"z[256 * {n} + i] = {word};" for n, word in enumerate(words)), 256, x, y, rows=len(words))
+    for (word, oracle), row in zip(words.items(), got.reshape(-1, 256)):
+        assert row.tolist() == [oracle(a, b, at) for at, (a, b) in enumerate(zip(x.tolist(), y.tolist()))], word
+
+
+@needs_library
+@pytest.mark.parametrize("name, toward", [("rn", 0), ("rd", -np.inf), ("ru", np.inf), ("rz", None)])
+def test_conversions_are_rounded_as_the_name_says(name: str, toward: float | None) -> None:
+    rng = np.random.default_rng(7)
+    x = rng.integers(-(2**31), 2**31, 256).astype("i4")
+    y = np.concatenate([rng.normal(size=250) * 1e4, [0.5, 1.5, -0.5, -2.5, 1e-9, -1e-9]])
+    kinds = "int2float_R(x[i])", "uint2float_R(x[i])", "ll2float_R(x[i] * 4000000007l)", "double2float_R(y[i])"
+    whole = "double2int_R(y[i])", "float2ll_R((float)y[i])", "double2ull_R(fabs(y[i]))"
+    body = " ".join(f"z[256 * {n} + i] = __{word.replace('R', name)};" for n, word in enumerate((*kinds, *whole)))
+    got = run_on("gfx942", body, 256, x, y, rows=7).reshape(7, 256)
+    long = x.astype("i8")
+    exact = [long.astype("f16"), (long & 0xFFFFFFFF).astype("f16"), (long * 4000000007).astype("f16"), y.astype("f16")]
+    for row, value in zip(got, exact):
+        near, way = value.astype("f4"), -np.sign(value) * np.inf if toward is None else np.full(256, toward)
+        off = (near.astype("f16") - value) * way < 0 if name != "rn" else np.zeros(256, bool)
+        assert np.array_equal(row, np.where(off, np.nextafter(near, way.astype("f4")), near).astype("f8"))
+    rounded = {"rn": np.rint, "rd": np.floor, "ru": np.ceil, "rz": np.trunc}[name]
+    for row, value in zip(got[4:], (y, y.astype("f4"), np.abs(y))):
+        assert np.array_equal(row, rounded(value.astype("f8")))
+
+
+@needs_library
+@pytest.mark.parametrize("suffix", ["", "f"])
+def test_mathematics_with_integers_and_several_results(suffix: str) -> None:
+    kind, f = ("float", "f4") if suffix else ("double", "f8")
+    rng = np.random.default_rng(8)
+    x, y = (rng.normal(size=256).astype("f4") * 9 for _ in range(2))
+    (fraction, exponent), (part, whole) = np.frexp(x), np.modf(x)
+    p, q = x.astype("f8"), y.astype("f8")
+    words = {
+        "ldexpF(a, i % 9 - 4)": np.ldexp(x, np.arange(256) % 9 - 4), "scalblnF(a, -3l)": x / 8,
+        "(frexpF(a, &n) + 100 * n)": fraction.astype(f) + (100 * exponent).astype(f),
+        "(modfF(a, &w) + 100 * w)": part.astype(f) + (100 * whole).astype(f),
+        "ilogbF(a)": exponent - 1.0, "logbF(a)": exponent - 1.0,
+        "lroundF(a)": np.trunc(p + np.copysign(0.5, p)), "llrintF(a)": np.rint(x),
+        "remquoF(a, b, &n)": np.array([*map(c.remainder, p, q)]), "norm3dF(a, b, 2)": np.sqrt(p**2 + q**2 + 4),
+        "normF(2, v)": np.hypot(p, q), "rhypotF(a, b)": 1 / np.hypot(p, q), "rcbrtF(a)": 1 / np.cbrt(p), "powiF(a, 3)": p**3,
+        "normcdfF(a)": np.array([c.erfc(-value / 2**0.5) / 2 for value in p]), "cyl_bessel_i0F(a / 9)": np.i0(p / 9),
+        "erfF(erfinvF((i + 1) / 300.0F))": (np.arange(256) + 1) / 300,
+        "(jnF(2, a) + j0F(a)) * a - 2 * j1F(a)": np.zeros(256), "fdividef(2, 4)": np.full(256, 0.5),
+        "(sincospiF(a, &w, v), w * w + v[0] * v[0])": np.ones(256),
+    }  # fmt: skip
+    calls = " ".join(f"z[256 * {n} + i] = {word};" for n, word in enumerate(words)).replace("F", suffix)
+    body = f"{kind} a = x[i], b = y[i], w, v[2] = {{a, b}}; int n; {calls}"
+    got = run_on("gfx950", body, 256, x, y, rows=len(words)).reshape(-1, 256)
+    for (word, want), row in zip(words.items(), got):
+        assert np.allclose(row, want, rtol=2e-6 if suffix else 1e-12, atol=4e-6 if suffix else 1e-13), word
+
+
+@needs_library
+def test_words_of_a_whole_block() -> None:
+    body = """namespace cg = cooperative_groups;
+        z[i] = __syncthreads_count(i % 3 == 0) + 1000 * __syncthreads_and(i < 128) + 2000 * __syncthreads_or(i == 77);
+        z[128 + i] = __popcll(__match_any(i % 5)) + 100 * __popcll(__lanemask_lt()) + 1e4 * __popcll(__lanemask_gt());
+        if (i % 3 == 1) z[128 + i] += 1e6 * cg::coalesced_threads().shfl(i, 2);
+        __shared__ unsigned up, down, swapped;
+        if (i == 0) up = 3, down = 3, swapped = 0;
+        __syncthreads();
+        atomicInc(&up, 5), atomicDec(&down, 5);
+        for (unsigned old = swapped, seen = ~old; old != seen;) seen = old, old = atomicCAS(&swapped, seen, seen + 1ull);
+        __syncthreads();
+        z[256 + i] = up + 100 * down + 10000 * swapped;
+        auto grid = cg::this_grid();
+        z[384 + i] = grid.thread_rank() + 1000 * cg::this_thread_block().group_dim().x + 1e6 * grid.num_blocks();"""
+    got = run_on("gfx942", body, 128, np.zeros(1, "f4"), rows=4).reshape(4, 128)
+    lane = np.arange(128)
+    alike = np.array([sum(o % 5 == t % 5 for o in range(t // 64 * 64, t // 64 * 64 + 64)) for t in range(128)])
+    third = np.array([[o for o in range(t // 64 * 64, t // 64 * 64 + 64) if o % 3 == 1][2] for t in range(128)])
+    assert np.array_equal(got[0], np.full(128, 43 + 1000 + 2000))
+    assert np.array_equal(got[1], alike + 100 * (lane % 64) + 1e4 * (63 - lane % 64) + 1e6 * third * (lane % 3 == 1))
+    assert np.array_equal(got[2], np.full(128, (3 + 128) % 6 + 100 * ((3 - 128) % 6) + 10000 * 128))
+    assert np.array_equal(got[3], lane + 1000 * 128 + 1e6)
+
+
+@pytest.mark.parametrize("bounds", ["0", "3.5", "64, 1.5"])
+def test_launch_bounds_are_examined(bounds: str) -> None:
+    source = "extern \"C\" __global__ void __launch_bounds__({}) k(int *z) {{ *z = 1; }}"
+    assert compile_source(HipSource(source.format(bounds), "gfx942", (), file="k.hip"))[0] is None
+    assert built(source.format("64, 2"), "gfx942")
 
 
 def test_headers_of_hip_may_be_included_or_not() -> None:

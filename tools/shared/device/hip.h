@@ -1,5 +1,6 @@
 // What hiprtc's programs find without including anything: the words of HIP's device language, by clang's builtins. The files beside
-// this one are its parts: vectors, math, memory, half, bfloat16, complex, constants, groups.
+// this one are its parts: vectors, integers, atomics, conversions, math, memory, half, bfloat16, complex,
+// constants, groups.
 #pragma once
 #define __host__ __attribute__((host))
 #define __device__ __attribute__((device))
@@ -9,7 +10,10 @@
 #define __managed__ __attribute__((managed))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
-#define __launch_bounds__(most, ...) __attribute__((amdgpu_flat_work_group_size(1, most)))
+#define SIMGPU_BOUNDS(most) __attribute__((amdgpu_flat_work_group_size(1, most)))
+#define SIMGPU_BOUNDS2(most, waves) SIMGPU_BOUNDS(most) __attribute__((amdgpu_waves_per_eu(waves)))
+#define SIMGPU_THIRD(a, b, name, ...) name
+#define __launch_bounds__(...) SIMGPU_THIRD(__VA_ARGS__, SIMGPU_BOUNDS2, SIMGPU_BOUNDS, )(__VA_ARGS__)
 #define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
 #define hipThreadIdx_x threadIdx.x
 #define hipThreadIdx_y threadIdx.y
@@ -44,6 +48,10 @@ typedef unsigned int uint;
 typedef unsigned long ulong;
 #define warpSize 64
 
+struct dim3 {
+    unsigned x, y, z;
+    __host__ __device__ constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
 #define SIMGPU_INDEX(TYPE, X, Y, Z)                                     \
     struct TYPE {                                                       \
         __declspec(property(get = get_x)) unsigned x;                   \
@@ -52,6 +60,7 @@ typedef unsigned long ulong;
         __device__ __forceinline__ unsigned get_x() const { return X; } \
         __device__ __forceinline__ unsigned get_y() const { return Y; } \
         __device__ __forceinline__ unsigned get_z() const { return Z; } \
+        __device__ __forceinline__ operator dim3() const { return {X, Y, Z}; } \
     };
 SIMGPU_INDEX(__simgpu_thread, __builtin_amdgcn_workitem_id_x(), __builtin_amdgcn_workitem_id_y(), __builtin_amdgcn_workitem_id_z())
 SIMGPU_INDEX(__simgpu_block, __builtin_amdgcn_workgroup_id_x(), __builtin_amdgcn_workgroup_id_y(),
@@ -73,25 +82,16 @@ __device__ __forceinline__ void __syncthreads() {
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+extern "C" __device__ int __ockl_wgred_add_i32(int), __ockl_wgred_and_i32(int), __ockl_wgred_or_i32(int);
+__device__ __forceinline__ int __syncthreads_count(int condition) { return __ockl_wgred_add_i32(!!condition); }
+__device__ __forceinline__ int __syncthreads_and(int condition) { return __ockl_wgred_and_i32(!!condition); }
+__device__ __forceinline__ int __syncthreads_or(int condition) { return __ockl_wgred_or_i32(!!condition); }
+__device__ __forceinline__ void __threadfence_system() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, ""); }
 __device__ __forceinline__ void __threadfence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
 __device__ __forceinline__ void __threadfence_block() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup"); }
 
-#define SIMGPU_ATOMIC(NAME, BUILTIN)                                                \
-    template <class T, class U> __device__ __forceinline__ T NAME(T *at, U value) { \
-        return BUILTIN(at, (T)value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);   \
-    }
-SIMGPU_ATOMIC(atomicAdd, __hip_atomic_fetch_add)
-SIMGPU_ATOMIC(atomicSub, __hip_atomic_fetch_sub)
-SIMGPU_ATOMIC(atomicMin, __hip_atomic_fetch_min)
-SIMGPU_ATOMIC(atomicMax, __hip_atomic_fetch_max)
-SIMGPU_ATOMIC(atomicAnd, __hip_atomic_fetch_and)
-SIMGPU_ATOMIC(atomicOr, __hip_atomic_fetch_or)
-SIMGPU_ATOMIC(atomicXor, __hip_atomic_fetch_xor)
-SIMGPU_ATOMIC(atomicExch, __hip_atomic_exchange)
-template <class T> __device__ __forceinline__ T atomicCAS(T *at, T expected, T value) {
-    __hip_atomic_compare_exchange_strong(at, &expected, value, __ATOMIC_RELAXED, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-    return expected;
-}
+#include "integers.h"
+#include "atomics.h"
 
 // Between the lanes of a wave, in groups of `width` lanes.
 __device__ __forceinline__ unsigned __lane_id() { return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0)); }
@@ -124,6 +124,33 @@ __device__ __forceinline__ unsigned long long __ballot(int condition) {
 __device__ __forceinline__ unsigned long long __activemask() { return __ballot(1); }
 __device__ __forceinline__ int __any(int condition) { return __ballot(condition) != 0; }
 __device__ __forceinline__ int __all(int condition) { return __ballot(!condition) == 0; }
+__device__ __forceinline__ unsigned long long __lanemask_lt() { return ((1ull << __lane_id()) - 1) & __activemask(); }
+__device__ __forceinline__ unsigned long long __lanemask_eq() { return 1ull << __lane_id(); }
+__device__ __forceinline__ unsigned long long __lanemask_gt() { return -2ull << __lane_id() & __activemask(); }
+template <class T> __device__ __forceinline__ T __simgpu_of_first(T value) {
+    int words[(sizeof(T) + 3) / 4];
+    __builtin_memcpy(words, &value, sizeof value);
+    for (int &word : words) word = __builtin_amdgcn_readfirstlane(word);
+    __builtin_memcpy(&value, words, sizeof value);
+    return value;
+}
+template <class T> __device__ __forceinline__ unsigned long long __match_any(T value) {
+    unsigned long long lanes = 0;
+    while (__any(!lanes))
+        if (!lanes && value == __simgpu_of_first(value)) lanes = __activemask();
+    return lanes;
+}
+template <class T> __device__ __forceinline__ unsigned long long __match_all(T value, int *same) {
+    *same = __all(value == __simgpu_of_first(value));
+    return *same ? __activemask() : 0;
+}
+#define __hip_ds_bpermute(index, value) (unsigned)__builtin_amdgcn_ds_bpermute(index, value)
+#define __hip_ds_permute(index, value) (unsigned)__builtin_amdgcn_ds_permute(index, value)
+#define __hip_ds_bpermutef(index, value) __int_as_float(__builtin_amdgcn_ds_bpermute(index, __float_as_int(value)))
+#define __hip_ds_permutef(index, value) __int_as_float(__builtin_amdgcn_ds_permute(index, __float_as_int(value)))
+#define __hip_ds_swizzle(value, pattern) (unsigned)__builtin_amdgcn_ds_swizzle(value, pattern)
+#define __hip_ds_swizzlef(value, pattern) __int_as_float(__builtin_amdgcn_ds_swizzle(__float_as_int(value), pattern))
+#define __hip_move_dpp(value, how, rows, banks, bound) __builtin_amdgcn_mov_dpp(value, how, rows, banks, bound)
 // The mask names lanes that take part: all that are active do.
 template <class M, class T> __device__ __forceinline__ T __shfl_sync(M, T value, int from, int width = warpSize) {
     return __shfl(value, from, width);
@@ -142,23 +169,22 @@ template <class M> __device__ __forceinline__ unsigned long long __ballot_sync(M
 }
 template <class M> __device__ __forceinline__ int __any_sync(M mask, int condition) { return __ballot_sync(mask, condition) != 0; }
 template <class M> __device__ __forceinline__ int __all_sync(M mask, int condition) { return __ballot_sync(mask, !condition) == 0; }
+template <class M, class T> __device__ __forceinline__ unsigned long long __match_any_sync(M mask, T value) {
+    return __match_any(value) & mask;
+}
+template <class M, class T> __device__ __forceinline__ unsigned long long __match_all_sync(M mask, T value, int *same) {
+    return __match_all(value, same) & mask;
+}
 __device__ __forceinline__ void __syncwarp(unsigned long long = ~0ull) { __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront"); }
 
-// Bits.
-__device__ __forceinline__ int __popc(unsigned x) { return __builtin_popcount(x); }
-__device__ __forceinline__ int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-__device__ __forceinline__ int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
-__device__ __forceinline__ int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
-__device__ __forceinline__ int __ffs(int x) { return __builtin_ffs(x); }
-__device__ __forceinline__ int __ffsll(long long x) { return __builtin_ffsll(x); }
-__device__ __forceinline__ int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
-__device__ __forceinline__ unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
-__device__ __forceinline__ float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
-__device__ __forceinline__ float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
-__device__ __forceinline__ long long __double_as_longlong(double x) { return __builtin_bit_cast(long long, x); }
-__device__ __forceinline__ double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }
-
+#include "conversions.h"
 #include "math.h"
+
+__device__ __forceinline__ long long clock64() { return __builtin_readcyclecounter(); }
+__device__ __forceinline__ long long wall_clock64() { return __builtin_readsteadycounter(); }
+__device__ __forceinline__ long long clock() { return clock64(); }
+__device__ __forceinline__ long long __clock() { return clock64(); }
+__device__ __forceinline__ long long __clock64() { return clock64(); }
 
 extern "C" __device__ int printf(const char *format, ...);
 #define assert(condition) \

@@ -12,10 +12,11 @@
     template <class T, class U> __device__ __forceinline__ double NAME(T x, U y) { return F64((double)x, (double)y); }
 #define SIMGPU_BUILTIN(NAME) SIMGPU_MATH(NAME, __builtin_##NAME##f, __builtin_##NAME)
 #define SIMGPU_BUILTIN2(NAME) SIMGPU_MATH2(NAME, __builtin_##NAME##f, __builtin_##NAME)
-#define SIMGPU_OCML(NAME)                                     \
-    extern "C" __device__ float __ocml_##NAME##_f32(float);   \
-    extern "C" __device__ double __ocml_##NAME##_f64(double); \
-    SIMGPU_MATH(NAME, __ocml_##NAME##_f32, __ocml_##NAME##_f64)
+#define SIMGPU_OCML_AS(NAME, OCML)                            \
+    extern "C" __device__ float __ocml_##OCML##_f32(float);   \
+    extern "C" __device__ double __ocml_##OCML##_f64(double); \
+    SIMGPU_MATH(NAME, __ocml_##OCML##_f32, __ocml_##OCML##_f64)
+#define SIMGPU_OCML(NAME) SIMGPU_OCML_AS(NAME, NAME)
 #define SIMGPU_OCML2(NAME)                                            \
     extern "C" __device__ float __ocml_##NAME##_f32(float, float);    \
     extern "C" __device__ double __ocml_##NAME##_f64(double, double); \
@@ -23,6 +24,58 @@
 #define SIMGPU_HALF_BUILTIN(NAME)                             \
     extern "C" __device__ double __ocml_##NAME##_f64(double); \
     SIMGPU_MATH(NAME, __builtin_##NAME##f, __ocml_##NAME##_f64)
+// Functions with an integer or a pointer, of type T: F is the suffix of float's builtins, S that of names, W that of the library.
+#define SIMGPU_PRIVATE(P) __attribute__((address_space(5))) P
+#define SIMGPU_MORE(T, F, S, W)                                                                               \
+    extern "C" __device__ T __ocml_pown_##W(T, int), __ocml_len3_##W(T, T, T), __ocml_rlen3_##W(T, T, T);     \
+    extern "C" __device__ T __ocml_len4_##W(T, T, T, T), __ocml_rlen4_##W(T, T, T, T);                        \
+    extern "C" __device__ T __ocml_remquo_##W(T, T, SIMGPU_PRIVATE(int) *);                                   \
+    extern "C" __device__ int __ocml_ilogb_##W(T);                                                            \
+    __device__ __forceinline__ T ldexp##S(T x, int n) { return __builtin_ldexp##F(x, n); }                    \
+    __device__ __forceinline__ T scalbn##S(T x, int n) { return __builtin_ldexp##F(x, n); }                   \
+    __device__ __forceinline__ T scalbln##S(T x, long n) {                                                    \
+        return __builtin_ldexp##F(x, n < -9999 ? -9999 : n > 9999 ? 9999 : (int)n);                           \
+    }                                                                                                         \
+    __device__ __forceinline__ T frexp##S(T x, int *n) { return __builtin_frexp##F(x, n); }                   \
+    __device__ __forceinline__ T modf##S(T x, T *whole) {                                                     \
+        *whole = __builtin_trunc##F(x);                                                                       \
+        return __builtin_copysign##F(__builtin_isinf(x) ? 0 : x - *whole, x);                                 \
+    }                                                                                                         \
+    __device__ __forceinline__ T remquo##S(T x, T y, int *quotient) {                                         \
+        int found;                                                                                            \
+        T left = __ocml_remquo_##W(x, y, (SIMGPU_PRIVATE(int) *)&found);                                      \
+        *quotient = found;                                                                                    \
+        return left;                                                                                          \
+    }                                                                                                         \
+    __device__ __forceinline__ T powi##S(T x, int n) { return __ocml_pown_##W(x, n); }                        \
+    __device__ __forceinline__ int ilogb##S(T x) { return __ocml_ilogb_##W(x); }                              \
+    __device__ __forceinline__ long lround##S(T x) { return (long)__builtin_round##F(x); }                    \
+    __device__ __forceinline__ long lrint##S(T x) { return (long)__builtin_rint##F(x); }                      \
+    __device__ __forceinline__ long long llround##S(T x) { return (long long)__builtin_round##F(x); }         \
+    __device__ __forceinline__ long long llrint##S(T x) { return (long long)__builtin_rint##F(x); }           \
+    __device__ __forceinline__ T norm3d##S(T x, T y, T z) { return __ocml_len3_##W(x, y, z); }                \
+    __device__ __forceinline__ T rnorm3d##S(T x, T y, T z) { return __ocml_rlen3_##W(x, y, z); }              \
+    __device__ __forceinline__ T norm4d##S(T x, T y, T z, T w) { return __ocml_len4_##W(x, y, z, w); }        \
+    __device__ __forceinline__ T rnorm4d##S(T x, T y, T z, T w) { return __ocml_rlen4_##W(x, y, z, w); }      \
+    __device__ __forceinline__ T norm##S(int n, const T *x) {                                                 \
+        T sum = 0;                                                                                            \
+        for (; n > 0; --n, ++x) sum += *x * *x;                                                               \
+        return __builtin_sqrt##F(sum);                                                                        \
+    }                                                                                                         \
+    __device__ __forceinline__ T rnorm##S(int n, const T *x) { return 1 / norm##S(n, x); }                    \
+    __device__ __forceinline__ T jn##S(int n, T x) { return __simgpu_bessel(n, x, j0##S(x), j1##S(x)); }      \
+    __device__ __forceinline__ T yn##S(int n, T x) { return __simgpu_bessel(n, x, y0##S(x), y1##S(x)); }      \
+    __device__ __forceinline__ void sincos##S(T x, T *sine, T *cosine) { *sine = sin(x), *cosine = cos(x); }  \
+    __device__ __forceinline__ void sincospi##S(T x, T *sine, T *cosine) { *sine = sinpi(x), *cosine = cospi(x); }
+// Bessel functions of order n from those of orders 0 and 1, by their recurrence.
+template <class T> __device__ __forceinline__ T __simgpu_bessel(int n, T x, T before, T now) {
+    if (n == 0) return before;
+    for (int i = 1; i < n; ++i) {
+        T next = 2 * i / x * now - before;
+        before = now, now = next;
+    }
+    return now;
+}
 #define SIMGPU_EACH(DO, A, B, C, D, E, F) DO(A) DO(B) DO(C) DO(D) DO(E) DO(F)
 SIMGPU_EACH(SIMGPU_BUILTIN, sqrt, fabs, floor, ceil, trunc, rint)
 SIMGPU_EACH(SIMGPU_OCML, sin, cos, tan, asin, acos, atan)
@@ -30,21 +83,32 @@ SIMGPU_EACH(SIMGPU_OCML, sinh, cosh, tanh, asinh, acosh, atanh)
 SIMGPU_EACH(SIMGPU_OCML, expm1, log1p, cbrt, erf, erfc, rsqrt)
 SIMGPU_EACH(SIMGPU_OCML, tgamma, lgamma, round, exp10, sinpi, cospi)
 SIMGPU_HALF_BUILTIN(exp) SIMGPU_HALF_BUILTIN(exp2) SIMGPU_HALF_BUILTIN(log) SIMGPU_HALF_BUILTIN(log2) SIMGPU_HALF_BUILTIN(log10)
+SIMGPU_EACH(SIMGPU_OCML, rcbrt, erfinv, erfcinv, erfcx, logb, nearbyint)
+SIMGPU_OCML(j0) SIMGPU_OCML(j1) SIMGPU_OCML(y0) SIMGPU_OCML(y1)
+SIMGPU_OCML_AS(cyl_bessel_i0, i0) SIMGPU_OCML_AS(cyl_bessel_i1, i1) SIMGPU_OCML_AS(normcdf, ncdf) SIMGPU_OCML_AS(normcdfinv, ncdfinv)
+SIMGPU_OCML2(nextafter) SIMGPU_OCML2(rhypot)
 SIMGPU_EACH(SIMGPU_OCML2, pow, atan2, fmod, hypot, remainder, fdim)
 SIMGPU_BUILTIN2(fmin) SIMGPU_BUILTIN2(fmax) SIMGPU_BUILTIN2(copysign)
 __device__ __forceinline__ float fmaf(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 __device__ __forceinline__ float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 __device__ __forceinline__ double fma(double x, double y, double z) { return __builtin_fma(x, y, z); }
-__device__ __forceinline__ void sincosf(float x, float *sine, float *cosine) { *sine = sinf(x), *cosine = cosf(x); }
-__device__ __forceinline__ void sincos(double x, double *sine, double *cosine) { *sine = sin(x), *cosine = cos(x); }
+SIMGPU_MORE(float, f, f, f32) SIMGPU_MORE(double, , , f64)
+__device__ __forceinline__ float fdividef(float x, float y) { return x / y; }
+#define __fdividef fdividef
 #define __expf expf
+#define __exp10f exp10f
 #define __logf logf
+#define __log2f log2f
+#define __log10f log10f
 #define __powf powf
 #define __sinf sinf
 #define __cosf cosf
+#define __tanf tanf
+#define __sincosf sincosf
 #define isnan(x) __builtin_isnan(x)
 #define isinf(x) __builtin_isinf(x)
 #define isfinite(x) __builtin_isfinite(x)
+#define signbit(x) __builtin_signbit(x)
 __device__ __forceinline__ float min(float x, float y) { return __builtin_fminf(x, y); }
 __device__ __forceinline__ float max(float x, float y) { return __builtin_fmaxf(x, y); }
 __device__ __forceinline__ double min(double x, double y) { return __builtin_fmin(x, y); }

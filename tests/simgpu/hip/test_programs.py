@@ -37,7 +37,7 @@ def test_what_is_no_program_is_said(tmp_path: Path) -> None:
     assert done.returncode == 2 and "no such program" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["streams", "memory", "variables", "graphs", "nodes"])
+@pytest.mark.parametrize("name", ["streams", "memory", "newer", "variables", "graphs", "nodes"])
 def test_a_program_passes_its_own_checks(name: str) -> None:
     done = hip(program(name, "gfx942"))
     assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr

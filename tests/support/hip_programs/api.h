@@ -262,6 +262,22 @@ hipError_t hipMemMap(void *pointer, size_t bytes, size_t offset, hipMemGenericAl
 hipError_t hipMemUnmap(void *pointer, size_t bytes);
 hipError_t hipMemSetAccess(void *pointer, size_t bytes, const hipMemAccessDesc *access, size_t count);
 hipError_t hipMemGetAccess(unsigned long long *flags, const hipMemLocation *location, void *pointer);
+struct Place { int kind, id; };
+struct Channels { int x, y, z, w, kind; };
+struct ValueCall { int kind; void *at; unsigned long long value; unsigned flags; unsigned long long padding[2]; };
+const char *hipApiName(unsigned number);
+Channels hipCreateChannelDesc(int x, int y, int z, int w, int kind);
+hipError_t hipGetDriverEntryPoint(const char *name, void **function, unsigned long long flags, int *status);
+hipError_t hipMemAdvise_v2(const void *pointer, size_t bytes, int advice, Place place);
+hipError_t hipMemPrefetchAsync_v2(const void *pointer, size_t bytes, Place place, unsigned flags, hipStream_t stream);
+hipError_t hipMemRangeGetAttribute(void *data, size_t bytes, int attribute, const void *pointer, size_t count);
+hipError_t hipMemcpyBatchAsync(void **to, void **from, size_t *bytes, size_t count, void *attributes, size_t *which, size_t kinds,
+                               size_t *failed, hipStream_t stream);
+hipError_t hipStreamBatchMemOp(hipStream_t stream, unsigned count, ValueCall *calls, unsigned flags);
+hipError_t hipLibraryLoadData(hipModule_t *library, const void *image, void **jit, void **jit_values, unsigned jits, void **options,
+                              void **values, unsigned count);
+hipError_t hipLibraryGetKernel(hipFunction_t *kernel, hipModule_t library, const char *name);
+hipError_t hipLibraryUnload(hipModule_t library);
 hipError_t hipCreateSurfaceObject(void **surface, const void *resource);
 hipError_t hipDestroySurfaceObject(void *surface);
 hipError_t hipMallocArray(void **array, const void *format, size_t width, size_t height, unsigned flags);

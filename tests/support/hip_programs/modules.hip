@@ -123,6 +123,10 @@ int main(int, char **words) {
     EXPECT(hipErrorInvalidConfiguration, hipModuleLaunchKernel(count, 1, 1, 1, 1, 0, 1, 0, nullptr, nullptr, nullptr));
     MUST(hipModuleUnload(module));
     EXPECT(hipErrorNotFound, hipModuleUnload(module));
+    MUST(hipLibraryLoadData(&module, code, nullptr, nullptr, 0, nullptr, nullptr, 0));
+    MUST(hipLibraryGetKernel(&count, module, "count"));
+    EXPECT(hipErrorNotFound, hipLibraryGetKernel(&count, module, "nothing"));
+    MUST(hipLibraryUnload(module));
     EXPECT(hipErrorInvalidHandle, hipModuleLaunchKernel(scale, 1, 1, 1, 64, 1, 1, 0, nullptr, arguments, nullptr));
     MUST(hipFree(x));
     CHECK(hiprtcDestroyProgram(&program) == 0);

@@ -280,3 +280,7 @@ API Error hipGetProcAddress(const char *name, void **function, int version, u64 
     if (status) *status = *function ? 0 : 1;
     return done(*function ? SUCCESS : INVALID_VALUE);
 }
+
+API Error hipGetDriverEntryPoint(const char *name, void **function, u64 flags, int *status) {
+    return hipGetProcAddress(name, function, 600, flags, status);
+}

@@ -61,6 +61,20 @@ API Error hipMemPrefetchAsync(const void *pointer, size_t bytes, int device, voi
     return done(error);
 }
 
+// HIP 7 names a place by its kind; all places that are no device are the host.
+typedef struct {
+    int kind, id;
+} Place;
+static int device_at(Place place) { return place.kind == 1 ? place.id : place.kind > 1 ? CPU : NOBODY; }
+
+API Error hipMemAdvise_v2(const void *pointer, size_t bytes, int advice, Place place) {
+    return hipMemAdvise(pointer, bytes, advice, device_at(place));
+}
+
+API Error hipMemPrefetchAsync_v2(const void *pointer, size_t bytes, Place place, u32 flags, void *stream) {
+    return flags ? done(INVALID_VALUE) : hipMemPrefetchAsync(pointer, bytes, device_at(place), stream);
+}
+
 // Lists the devices that access the memory, then fills up with NOBODY.
 static void list_accessors(u32 accessed, int *list, size_t room) {
     size_t count = 0;

@@ -86,3 +86,16 @@ API Error hipMemcpyToSymbolAsync(const void *symbol, const void *from, size_t by
 API Error hipMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes, size_t offset, int kind, void *stream) {
     return copy_symbol(to, symbol, bytes, offset, false, with(in(stream), kind), CALLER, "hipMemcpyFromSymbolAsync");
 }
+
+// Copies of one stream are in order here, whatever the attributes allow.
+API Error hipMemcpyBatchAsync(void **to, void **from, size_t *bytes, size_t count, const void *attributes, const size_t *which,
+                              size_t kinds, size_t *failed, void *stream) {
+    if (!to || !from || !bytes || !count || !attributes || !which || !kinds || kinds > count) return done(INVALID_VALUE);
+    for (size_t at = 0; at < count; at++) {
+        Error error = copy(to[at], from[at], bytes[at], in(stream), CALLER, "hipMemcpyBatchAsync");
+        if (!error) continue;
+        if (failed) *failed = at;
+        return error;
+    }
+    return SUCCESS;
+}

@@ -56,3 +56,9 @@ API Error hipMemcpy2DFromArrayAsync(void *to, size_t pitch, const void *from, si
     (void)to, (void)pitch, (void)x, (void)y, (void)width, (void)height, (void)kind, (void)stream;
     REFUSE("hipMemcpy2DFromArrayAsync", from);
 }
+
+// A description of texels needs no image. x, y, z, w: bits of each channel.
+typedef struct {
+    int x, y, z, w, kind;
+} Channels;
+API Channels hipCreateChannelDesc(int x, int y, int z, int w, int kind) { return (Channels){x, y, z, w, kind}; }

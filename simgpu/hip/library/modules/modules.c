@@ -234,3 +234,22 @@ API Error hipGetFuncBySymbol(Function **result, const void *host) {
 }
 
 API const char *hipKernelNameRef(const Function *function) { return is_handle(function, FUNCTION) ? function->name : NULL; }
+
+// HIP 7.2's libraries are modules here, and their kernels a module's.
+API Error hipLibraryLoadData(Module **result, const void *image, void **jit, void **jit_values, u32 jits, void **options,
+                             void **values, u32 count) {
+    (void)jit, (void)jit_values, (void)jits, (void)options, (void)values, (void)count;
+    return load_image(result, image);
+}
+
+API Error hipLibraryLoadFromFile(Module **result, const char *path, void **jit, void **jit_values, u32 jits, void **options,
+                                 void **values, u32 count) {
+    (void)jit, (void)jit_values, (void)jits, (void)options, (void)values, (void)count;
+    return hipModuleLoad(result, path);
+}
+
+API Error hipLibraryGetKernel(Function **result, Module *library, const char *name) {
+    return hipModuleGetFunction(result, library, name);
+}
+
+API Error hipLibraryUnload(Module *library) { return hipModuleUnload(library); }

@@ -100,3 +100,27 @@ API Error hipStreamWriteValue64(void *s, void *p, u64 v, u32 flags) {
     (void)flags;
     return value(s, p, v, ~0ull, 8, 0, run_value_write);
 }
+
+typedef struct {  // hipStreamBatchMemOpParams
+    u32 kind;
+    void *at;
+    u64 value;
+    u32 flags;
+    u64 padding[2];
+} ValueCall;
+
+API Error hipStreamBatchMemOp(void *stream, u32 count, const ValueCall *calls, u32 flags) {
+    enum { WAIT32 = 1, WRITE32, WAIT64 = 4, WRITE64, MOST = 256 };
+    if (!calls || !count || count > MOST || flags) return done(INVALID_VALUE);
+    for (u32 at = 0; at < count; at++)
+        if (calls[at].kind < WAIT32 || calls[at].kind > WRITE64 || calls[at].kind == 3) return done(INVALID_VALUE);
+    for (u32 at = 0; at < count; at++) {
+        ValueCall call = calls[at];
+        bool waits = call.kind == WAIT32 || call.kind == WAIT64;
+        u32 bytes = call.kind < WAIT64 ? 4 : 8;
+        u64 wanted = bytes == 4 ? (u32)call.value : call.value;
+        Error error = value(stream, call.at, wanted, ~0ull, bytes, waits ? call.flags : 0, waits ? run_value_wait : run_value_write);
+        if (error) return error;
+    }
+    return SUCCESS;
+}

@@ -37,6 +37,8 @@ hipError_t hipDeviceSetGraphMemAttribute(int, int, size_t *);
 hipError_t hipDeviceGraphMemTrim(int);
 hipError_t hipUserObjectCreate(hipUserObject_t *, void *, void (*)(void *), unsigned, unsigned);
 hipError_t hipUserObjectRelease(hipUserObject_t, unsigned);
+hipError_t hipUserObjectRetain(hipUserObject_t, unsigned);
+hipError_t hipGraphReleaseUserObject(hipGraph_t, hipUserObject_t, unsigned);
 hipError_t hipGraphRetainUserObject(hipGraph_t, hipUserObject_t, unsigned, unsigned);
 }
 
@@ -99,7 +101,14 @@ int main() {
     }
     MUST(hipGraphExecDestroy(exec));
     CHECK(ended == 1);
-    MUST(hipUserObjectRelease(object, 1));  // as HIP answers of one that is gone
+    // As HIP answers of one that is gone.
+    MUST(hipUserObjectRelease(object, 1));
+    MUST(hipUserObjectRetain(object, 2));
+    MUST(hipGraphCreate(&graph, 0));
+    MUST(hipGraphRetainUserObject(graph, object, 8, 1));
+    MUST(hipGraphReleaseUserObject(graph, object, 1));
+    EXPECT(hipErrorInvalidValue, hipGraphRetainUserObject(graph, object, 0, 1));
+    MUST(hipGraphDestroy(graph));
     CHECK(ended == 1);
 
     // Freed by another graph.

@@ -14,13 +14,15 @@ struct Reference {
     struct Reference *next;
 };
 
+// By HIP's rules, references of a destroyed object may be retained and released, without effect.
 static Error retain(UserObject *object, u64 count) {
+    if (was_handle(object, USER_OBJECT) && count && count <= INT32_MAX) return SUCCESS;
     if (!is_handle(object, USER_OBJECT) || !count || count > INT32_MAX) return INVALID_VALUE;
     __atomic_add_fetch(&object->count, count, __ATOMIC_SEQ_CST);
     return SUCCESS;
 }
 
-// By HIP's rules a program may release more references than there are, also those of a destroyed object.
+// A program may release more references than there are.
 static Error let_go(UserObject *object, u64 count) {
     if (was_handle(object, USER_OBJECT)) return SUCCESS;
     if (!is_handle(object, USER_OBJECT) || !count || count > INT32_MAX) return INVALID_VALUE;
@@ -53,8 +55,10 @@ static Error keep(Reference **list, UserObject *object, u64 count) {
 
 API Error hipGraphRetainUserObject(Graph *graph, UserObject *object, u32 count, u32 flags) {
     enum { MOVE = 1 };  // the graph takes over the caller's references
-    if (!is_handle(graph, GRAPH) || !is_handle(object, USER_OBJECT) || !count || count > INT32_MAX || flags & ~(u32)MOVE)
+    bool gone = was_handle(object, USER_OBJECT);
+    if (!is_handle(graph, GRAPH) || (!gone && !is_handle(object, USER_OBJECT)) || !count || count > INT32_MAX || flags & ~(u32)MOVE)
         return done(INVALID_VALUE);
+    if (gone) return done(SUCCESS);
     Error error = keep(&graph->references, object, count);
     return done(error || flags == MOVE ? error : retain(object, count));
 }

@@ -79,7 +79,7 @@ class LaunchSetup(Dispatch):
             self.borrowed.allocations += held.structure, held.blocks
         if self.cooperative and self._wants(initial_state.GRID_SYNC):
             data = initial_state.grid_sync(self.groups)
-            found[initial_state.GRID_SYNC] = self.borrowed.device(len(data), data, "the grid's barrier", writable=True)
+            found[initial_state.GRID_SYNC] = self.borrowed.device(len(data), data, initial_state.GRID_BARRIER, writable=True)
         return found
 
     def _wants(self, argument: str) -> bool:

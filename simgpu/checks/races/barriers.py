@@ -7,9 +7,9 @@ from typing import Any
 from simgpu.checks.races import cells as c
 from simgpu.checks.races.accesses import group_of
 from simgpu.checks.races.lds.look import carry, forget_lds
-from simgpu.checks.races.order import BARRIERS, STATE_BYTES, block_of, clock_of, state_of
+from simgpu.checks.races.order import BARRIERS, STATE_BYTES, block_of, clock_of, order_of, state_of
 from simgpu.checks.races.pending import forget_pending
-from simgpu.checks.races.releases import arrive, forget_order, meet, meet_apart
+from simgpu.checks.races.releases import arrive, forget_order, meet, meet_apart, observe_grid, release_to_grid
 from simgpu.checks.races.skips import note_skips
 from simgpu.engine.events import enter, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
@@ -52,6 +52,9 @@ def barrier(wave: int, record: int) -> None:
     passed = load32(wave + BARRIERS)
     store32(wave + BARRIERS, passed + 1)
     group = slot_of(wave)
+    if block.synchronises:
+        me = load32(wave + layout.WAVE_ID)
+        observe_grid(block, order_of(block, slot, me), (group_of(wave, block) & c.GROUPS) * block.stride + me)
     if group.left < group.waves:
         miss(wave, record, block, state, group.waves - group.left)
     if state.meet_epoch == passed + 1 and group.waiting:
@@ -69,6 +72,15 @@ def barrier(wave: int, record: int) -> None:
         arrive(wave, block, slot, state, me, record, (group_of(wave, block) & c.GROUPS) * block.stride + me)
     if group.waiting + 1 == group.left:
         pass_barrier(wave, block, slot, state)
+
+
+@runtime
+def arrive_at_grid(wave: int, record: int) -> None:
+    """Handles a wave's arrival at ds_gws_barrier: it releases what its workgroup did before the last s_barrier."""
+    block, slot, me = block_of(wave), number_of(wave), load32(wave + layout.WAVE_ID)
+    if block.synchronises:
+        order, who = order_of(block, slot, me), (group_of(wave, block) & c.GROUPS) * block.stride + me
+        release_to_grid(wave, block, state_of(block, slot), order, who, record)
 
 
 @runtime

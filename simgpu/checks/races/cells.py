@@ -59,6 +59,7 @@ class Area(Structure):
         ("narrowed", c_int64),  # 1 if there are cells by byte
         ("atomics", c_int64),  # 1 if there were atomics
         ("coarse", c_int64),  # 1 if accesses of other devices see it only between kernels
+        ("barrier", c_int64),  # 1 for the memory of a cooperative launch's barrier, see `releases.observe`
         ("heads", c_int64),  # address of an i64 for each dword: the latest link of a release there (`knowledge`); 0 if none
     )
 

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
 SWAP = re.compile(r"ds_(cmpst|cmpswap|wrxchg)_rtn")  # atomics on LDS that take a lock
-CONCERNED = (ControlKind.BARRIER, ControlKind.APPEND, ControlKind.CONSUME, ControlKind.CACHE, ControlKind.DCACHE, *ENDS)
+CONCERNED = (
+    ControlKind.BARRIER, ControlKind.GWS, ControlKind.APPEND, ControlKind.CONSUME, ControlKind.CACHE, ControlKind.DCACHE, *ENDS,
+)  # fmt: skip
 
 
 class Races(Check):
@@ -117,6 +119,8 @@ class Races(Check):
         build = frame.build
         if (what := cache_operation(inst)) is not None:
             accesses.keep_caches.call(build, frame.wave, constant(what))
+        if inst.mnemonic == "ds_gws_barrier":
+            barriers.arrive_at_grid.call(build, frame.wave, index_of(frame))
         if inst.spec.control is not ControlKind.BARRIER:
             return
         several = build.icmp_signed(">", frame.context(WAVES), constant(1))

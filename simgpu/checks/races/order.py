@@ -67,7 +67,7 @@ class RaceBlock(Structure):
         ("stack", c_int64),  # address of the worker's stack for walks
         ("nodes", c_int64),  # address of all workers' nodes
         ("links", c_int64),  # address of all workers' links
-        ("counts", c_int64),  # address of the counts of nodes and links
+        ("counts", c_int64),  # address of the counts of nodes and links, and of the latest arrival at ds_gws_barrier
         ("segments", c_int64),  # address of an i64 for each wave of the launch: the node of its latest segment
         # Launches of several devices that run at the same time (`overlap`), which number workgroups and records together:
         ("first_group", c_int64),  # number of this launch's first workgroup
@@ -103,6 +103,7 @@ class WaveOrder(Structure):
         ("segment", c_int64),  # node of its latest segment
         ("release", c_int64),  # node of its latest release
         ("arrival", c_int64),  # in tgsplit mode, the release of its arrival at a barrier
+        ("grid_barrier", c_int64),  # record of the ds_gws_barrier that it passed after its last s_barrier, 0 if none
         ("released_at", c_int64),  # location of its latest release
         ("scalar_floor", c_int64),  # the floor at its last s_dcache_inv
         ("scalar_epoch", c_int64),  # the epoch before its last s_dcache_inv

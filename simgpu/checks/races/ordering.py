@@ -41,7 +41,7 @@ class SharedOrder(NamedTuple):
     waves: int  # numbers of waves
     nodes: np.ndarray  # bytes of `OrderNode`
     links: np.ndarray  # bytes of `LocationLink`
-    counts: np.ndarray  # numbers of nodes and links in use
+    counts: np.ndarray  # numbers of nodes and links in use, and the latest link of an arrival at ds_gws_barrier
     segments: np.ndarray  # i64 for each wave: node of its latest segment
 
 
@@ -54,7 +54,7 @@ def model_of(program: Program, entry: int, target: str, split: bool) -> ProgramM
         for at in program.executable(entry):
             inst = program.instructions[at]
             memory = inst.spec.memory
-            if inst.spec.control in (ControlKind.CACHE, ControlKind.DCACHE, *INDIRECT):
+            if inst.spec.control in (ControlKind.CACHE, ControlKind.DCACHE, ControlKind.GWS, *INDIRECT):
                 synchronises = True
             if memory is None or memory.space not in DEVICE_SPACES:
                 continue
@@ -81,7 +81,7 @@ def shared_order(launch: Dispatch, model: ProgramModel, member: OverlapMember | 
     return SharedOrder(
         model, model.scopes, model.synchronises, launch.waves, waves,
         lazy_zeros(room * NODE_BYTES * (NODES + 1)), lazy_zeros(room * LINK_BYTES * (LINKS + 1)),
-        np.zeros(2, np.int64), lazy_zeros(room * 8 * waves),
+        np.zeros(3, np.int64), lazy_zeros(room * 8 * waves),
     )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ class Overlap:
 
     nodes: np.ndarray = field(default_factory=lambda: lazy_zeros(NODE_BYTES * (NODES + 1)))  # as of `ordering.SharedOrder`
     links: np.ndarray = field(default_factory=lambda: lazy_zeros(LINK_BYTES * (LINKS + 1)))
-    counts: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64))
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(3, np.int64))
     segments: np.ndarray = field(default_factory=lambda: lazy_zeros(8 * STRIDE * MOST_GROUPS))
     scopes: np.ndarray = field(default_factory=lambda: lazy_zeros(cells.SITES + 1))  # uint8 by record: scope of its access
     devices: np.ndarray = field(default_factory=lambda: lazy_zeros(MOST_GROUPS))  # uint8 by workgroup: 1 + its device

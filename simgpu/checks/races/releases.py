@@ -19,6 +19,7 @@ from simgpu.checks.races.knowledge import (  # fmt: skip
     STORE_BACK,
     STORE_FAR,
     ClashCause,
+    compare_and_swap,
     ended_before,
     find_release,
     is_full,
@@ -51,6 +52,7 @@ from simgpu.hardware.memory_model import Scope
 from simgpu.machine.runtime import address_of, clear, cold_part, load64, octets, part, words
 
 L2_ALONE, L1_ALONE = LEVELS, LEVELS + 1  # see `invalidate`
+GRID_HEAD = 16  # byte of `RaceBlock.counts` with the latest link of an arrival at ds_gws_barrier
 ORDERED_BEFORE = -1  # `ClashCause.lack` of an access that is ordered and visible
 
 
@@ -151,12 +153,44 @@ def observed_lately(order: Any, what: int) -> bool:
 
 @cold_part
 def observe(wave: int, block: Any, area: Any, order: Any, who: int, record: int, what: int) -> None:
-    """Records that the wave observed releases in an area. what: a node, or minus a link or list element."""
+    """Records that the wave observed releases in an area. what: a node, or minus a link or list element.
+
+    Who passes the barrier of a grid sees what was released, without an invalidate: each wave invalidates its caches before it
+    arrives (ROCm's device library, ockl/src/cg.cl), so none of the launch has an older copy when the barrier opens.
+    """
     number = new_node(block, OBSERVED, who, site_of(block, record), order.lists[ORDERED], what)
     node = node_at(block, number)
     node.scope = reach_of(block, area, node.record)
     node.issued = load64(wave + VM_ISSUED)
     order.lists[ORDERED] = number
+    if area.barrier:
+        order.lists[VISIBLE] = order.near_from = number
+
+
+@cold_part
+def release_to_grid(wave: int, block: Any, state: Any, order: Any, who: int, record: int) -> None:
+    """Records a release to all waves that pass the grid's ds_gws_barrier."""
+    if is_full(block):
+        return
+    node, head_at = new_release(wave, block, state, order, who, record, stores_complete(wave, order)), block.counts + GRID_HEAD
+    while True:
+        head = load64(head_at)
+        if compare_and_swap(head_at, head, new_link(block, node, head)) == head:
+            break
+    order.grid_barrier = record
+
+
+@cold_part
+def observe_grid(block: Any, order: Any, who: int) -> None:
+    """Records that a wave at an s_barrier passed ds_gws_barrier before: it observed all arrivals. See `observe` for caches."""
+    if order.grid_barrier == 0 or is_full(block):
+        return
+    number = new_node(
+        block, OBSERVED, who, site_of(block, order.grid_barrier), order.lists[ORDERED], -load64(block.counts + GRID_HEAD)
+    )
+    node_at(block, number).scope = int(Scope.AGENT)
+    order.lists[ORDERED] = order.lists[VISIBLE] = order.near_from = number
+    order.grid_barrier = 0
 
 
 @cold_part

@@ -19,6 +19,7 @@ import numpy as np
 from simgpu.checks.races import cells
 from simgpu.checks.races.lds.shadow import shadow_bytes
 from simgpu.engine.workers.fields import allocation_fields
+from simgpu.engine.workers.initial_state import GRID_BARRIER
 from simgpu.hardware.errors import LaunchError
 
 if TYPE_CHECKING:
@@ -88,14 +89,16 @@ def allocation_shadows(
     launch: Dispatch, synchronises: bool, common: dict[tuple[int, int], Shadow] | None = None
 ) -> list[Shadow]:
     """Returns the shadows of the allocations that kernels may write, and enters them in the launch's table. A launch of one wave
-    that runs by itself has none, nor has the launch's own memory.
+    that runs by itself has none, nor has the launch's own memory but the grid's barrier.
 
     synchronises: True if areas need `heads`, see `knowledge`. common: shadows of launches that overlap, by address and bytes,
     which get new ones; they are not returned
     """
     if common is None and launch.groups * launch.waves == 1:
         return []
-    temporary = {allocation.address for allocation in launch.borrowed.allocations}
+    own = launch.borrowed.allocations
+    barriers = {allocation.address for allocation in own if allocation.label == GRID_BARRIER}
+    temporary = {allocation.address for allocation in own} - barriers
     made: list[Shadow] = []
     for entry in launch.table.entries[1:]:
         if not entry.writable or not entry.size or entry.base in temporary:
@@ -110,6 +113,7 @@ def allocation_shadows(
             shadow.area.address, shadow.area.number = entry.base, len(common or made) + 1
             shadow.heads = lazy_zeros(8 * dwords) if synchronises else None
             shadow.area.heads = 0 if shadow.heads is None else shadow.heads.ctypes.data
+            shadow.area.barrier = int(entry.base in barriers)
             allocation = launch.memory.find(entry.base)
             shadow.area.coarse = allocation is not None and not allocation.fine
             if common is None:

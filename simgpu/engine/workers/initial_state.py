@@ -24,6 +24,7 @@ from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 QUEUE_BYTES = 256
 GIVE_WAY = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
 GRID_SYNC = "hidden_multigrid_sync_arg"
+GRID_BARRIER = "the grid's barrier"  # label of its memory
 
 
 @dataclass(frozen=True)

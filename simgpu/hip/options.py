@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,20 @@ class HipSource:
     file: str = "program.hip"  # its name in messages and the line table
     folder: str = "."  # where the program runs; relative names in its options start there
     parts: tuple[bytes, ...] = ()  # LLVM bitcode or text of LLVM IR to link instead
+
+
+def file_of(name: str, headers: Sequence[str] = ()) -> str:
+    """Returns the file of a program that hiprtc compiles, for `HipSource.file`: its name without folders.
+
+    Other characters than letters, digits, `.`, `+` and `-` are `_`. Without a name, and for a name that another file has, it is
+    the default.
+
+    >>> file_of("kernels/my scale.cu"), file_of("")
+    ('my_scale.cu', 'program.hip')
+    """
+    made = re.sub(r"[^\w.+-]", "_", name.rpartition("/")[2]).lstrip("-.")[:100]
+    taken = made in headers or made == "hip" or made.startswith(("program.", "oclc."))
+    return HipSource.file if not made or taken else made
 
 
 # Compiles a source; returns a code object or bitcode, None if the source is wrong, and a log.

@@ -40,7 +40,7 @@ from simgpu.hip import properties
 from simgpu.hip.gpus import GPUs, LaunchShape, OwnedAllocation, shape_of
 from simgpu.hip.memory import UNDEFINED_FILL, Arena
 from simgpu.hip.names import lowered_names
-from simgpu.hip.options import Compile, HipSource, Options
+from simgpu.hip.options import Compile, HipSource, Options, file_of
 from simgpu.hip.protocol import (
     ALIKE,
     CALLS,
@@ -210,13 +210,14 @@ class Server:
 
     def _compile_program(self, data: bytes) -> tuple[int, bytes]:
         """Compiles for hiprtc. data: device, numbers of options, of texts of headers (two each: name and content) and of names,
-        then all of these and the source, each ended by 0."""
+        then all of these, the source and the program's name, each ended by 0."""
         index, options, headers, names = struct.unpack_from("<4I", data)
         texts = [text.decode(errors="replace") for text in data[16:].split(b"\0")]
-        rest = texts[options:]
+        rest, source = texts[options:], options + headers + names
         wanted = HipSource(
-            texts[options + headers + names], self._boards[index].arch, (RUNTIME_COMPILED, *texts[:options]),
-            tuple(zip(rest[:headers:2], rest[1:headers:2])), tuple(rest[headers : headers + names]), folder=self._folder(),
+            texts[source], self._boards[index].arch, (RUNTIME_COMPILED, *texts[:options]),
+            tuple(zip(rest[:headers:2], rest[1:headers:2])), tuple(rest[headers : headers + names]),
+            file_of(texts[source + 1], rest[:headers:2]), self._folder(),
         )  # fmt: skip
         code, log = self._compile(wanted)
         said, lowered = log.encode(), b""

@@ -349,6 +349,12 @@ def test_words_of_a_whole_block() -> None:
     assert np.array_equal(got[3], lane + 1000 * 128 + 1e6)
 
 
+def test_options_of_a_program_warn_of_its_own_lines_only() -> None:
+    source = "extern \"C\" __global__ void k(float *z) { int unused; *z = __builtin_inff(); }"
+    code, log = compile_source(HipSource(source, "gfx942", ("-ffast-math", "-Wall", "-Wextra"), file="mine.cu"))
+    assert code is not None and log.count("warning:") == log.count("mine.cu:") >= 2
+
+
 @pytest.mark.parametrize("bounds", ["0", "3.5", "64, 1.5"])
 def test_launch_bounds_are_examined(bounds: str) -> None:
     source = "extern \"C\" __global__ void __launch_bounds__({}) k(int *z) {{ *z = 1; }}"

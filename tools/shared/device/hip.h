@@ -2,6 +2,7 @@
 // this one are its parts: vectors, integers, atomics, conversions, math, memory, half, bfloat16, complex,
 // constants, groups.
 #pragma once
+#pragma clang system_header  // options of the program cause no warnings here
 #define __host__ __attribute__((host))
 #define __device__ __attribute__((device))
 #define __global__ __attribute__((global))

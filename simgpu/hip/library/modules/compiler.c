@@ -8,7 +8,7 @@ typedef struct {
 
 typedef struct {
     Handle handle;
-    char *source;
+    char *source, *name;
     Texts headers, names, lowered;  // headers: name and text in turn
     char *log, *code;
     size_t log_bytes, code_bytes;
@@ -52,10 +52,9 @@ API const char *hiprtcGetErrorString(int result) {
 
 API int hiprtcCreateProgram(Program **result, const char *source, const char *name, int headers, const char **texts,
                             const char **names) {
-    (void)name;
     if (!result || !source || headers < 0 || (headers && (!texts || !names))) return INVALID_INPUT;
     Program *made = make_handle(PROGRAM, sizeof *made);
-    if (!made || !(made->source = strdup(source))) return NO_MEMORY;
+    if (!made || !(made->source = strdup(source)) || !(made->name = strdup(name ? name : ""))) return NO_MEMORY;
     for (int i = 0; i < headers; i++)
         if (!add_text(&made->headers, names[i]) || !add_text(&made->headers, texts[i])) return NO_MEMORY;
     *result = made;
@@ -66,7 +65,7 @@ API int hiprtcDestroyProgram(Program **given) {
     if (!given || !is_handle(*given, PROGRAM)) return INVALID_PROGRAM;
     Program *program = *given;
     clear_texts(&program->headers), clear_texts(&program->names), clear_texts(&program->lowered);
-    free(program->source), free(program->log), free(program->code);
+    free(program->source), free(program->name), free(program->log), free(program->code);
     end_handle(program, PROGRAM);
     *given = NULL;
     return COMPILED;
@@ -125,7 +124,7 @@ API int hiprtcCompileProgram(Program *program, int count, const char **options) 
     }
     for (u32 i = 0; i < program->headers.count; i++) fine = fine && append(&buffer, program->headers.items[i]);
     for (u32 i = 0; i < program->names.count; i++) fine = fine && append(&buffer, program->names.items[i]);
-    fine = fine && append(&buffer, program->source);
+    fine = fine && append(&buffer, program->source) && append(&buffer, program->name);
     Reply reply = {0};
     int result = NO_MEMORY;
     if (fine) {

@@ -147,9 +147,9 @@ def shares(
     past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
     stored = code.flags & STORE != 0
     if asked[stored].any():
-        past[0, stored] *= _stored_lines(zip(traces, served, strict=True), code, row)[1]
+        past[0, stored] *= _stored_lines(zip(traces, served, strict=True), code, row, chip.xcds)[1]
     else:
-        past[0, stored] = _stored_lines(whole, code, row)[0]
+        past[0, stored] = _stored_lines(whole, code, row, chip.xcds)[0]
     request = np.where(code.short, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
     past[0] *= row.l2_line / request
     l2_bytes = int((asked * request).sum())
@@ -247,20 +247,26 @@ def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColu
     return made
 
 
-def _stored_lines(traced: Iterable[tuple[Trace, ServedAccesses]], code: CodeColumns, row: Pipelines) -> tuple[float, float]:
-    """Returns what the stores of workgroups write to memory, in lines of L2: for each request, and for each distinct line.
+def _stored_lines(
+    traced: Iterable[tuple[Trace, ServedAccesses]], code: CodeColumns, row: Pipelines, xcds: int
+) -> tuple[float, float]:
+    """Returns what the stores of workgroups write to memory, in lines of L2: for each request, and for each distinct line of an L2.
 
     Both are 1 without stores. L2 writes in requests of at most 64 bytes [ROCm Compute Profiler, "L2-Fabric transactions"]. So a
-    line of 128 bytes of which half is stored counts as half.
+    line of 128 bytes of which half is stored counts as half, and so it does in each of two L2s if two XCDs store its halves.
     """
-    found = [one.lines[code.flags[trace.steps[code.accesses[trace.steps]][one.owners]] & STORE != 0] for trace, one in traced]
-    stored = np.concatenate([np.empty(0, np.uint32), *found])
-    if not len(stored):
+    found: dict[int, list[np.ndarray]] = {}
+    for trace, one in traced:
+        lines = one.lines[code.flags[trace.steps[code.accesses[trace.steps]][one.owners]] & STORE != 0]
+        if len(lines):
+            found.setdefault(trace.group % xcds, []).append(lines)
+    if not found:
         return 1.0, 1.0
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
-    each = np.concatenate([distinct(lines) for lines in found if len(lines)])
-    pieces = distinct(stored)
-    return len(each) / len(stored) / (1 << shift), len(pieces) / len(distinct(pieces >> np.uint32(shift))) / (1 << shift)
+    stored, each = (sum(len(keep(lines)) for of in found.values() for lines in of) for keep in (np.asarray, distinct))
+    pieces = [distinct(np.concatenate(of)) for of in found.values()]
+    whole = sum(len(distinct(one >> np.uint32(shift))) for one in pieces)
+    return each / stored / (1 << shift), sum(map(len, pieces)) / whole / (1 << shift)
 
 
 def written_fraction(

@@ -74,6 +74,14 @@ def test_l2_passes_whole_lines_on_whatever_the_vector_cache_asks_for(arch: str, 
         assert found.l2_bytes == found.past_l2_bytes == found.hbm_bytes == 64 * 1024
 
 
+@pytest.mark.parametrize("apart", [1, 8], ids=["two XCDs", "one XCD"])
+def test_halves_of_a_line_are_written_once_each(apart: int) -> None:
+    """Two workgroups store a half of each line: 64 bytes a request leave L2, whether or not they are on the same XCD."""
+    halves = [replace(streaming(group, 0, 64), lines=np.arange(half, 2 * LINES * 64, 2, np.uint32)) for half, group in ((0, 0), (1, apart))]
+    found = served(halves, issue=replace(LOAD, store=True))
+    assert found.past[0, 0] == pytest.approx(1.0)
+
+
 def test_a_load_waits_for_all_of_a_line_that_it_brings() -> None:
     """Two requests of MI210's vector cache, half a line of L2 each, belong to one load; both are under way."""
     chip, row = hardware.target("mi210"), pipelines("gfx90a")

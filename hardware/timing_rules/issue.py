@@ -48,8 +48,8 @@ class Kind(IntEnum):
     END = 10
 
 
-# Mnemonics that take four slots: quarter rate [SIS]. Transcendentals also do, by their flag.
-QUARTER_RATE = ("v_mul_lo_", "v_mul_hi_", "v_mad_u64_u32", "v_mad_i64_i32")
+# Products of 32-bit integers, four slots on gfx908; later targets have multipliers of f64 at full rate [SIS: WriteIntMul].
+INTEGER_PRODUCTS = ("v_mul_lo_", "v_mul_hi_", "v_mad_u64_u32", "v_mad_i64_i32")
 # f64 on gfx908: half rate for additions, a quarter for the others [SIS].
 F64_GFX908 = {"v_add_f64": 2, "v_min_f64": 2, "v_max_f64": 2}
 TRANS_SLOTS = {"gfx908": 4, "gfx90a": 4, "gfx942": 4, "gfx950": 2}  # [SIS]; v_exp_f32 on gfx950 measured 8 clocks [GLUON]
@@ -130,7 +130,7 @@ def _vector(inst: Instruction) -> Issue:
     slots = 1
     if Flag.TRANS in inst.spec.flags:
         slots = TRANS_SLOTS[target] * (2 if "f64" in name else 1)
-    elif name.startswith(QUARTER_RATE):
+    elif target == "gfx908" and name.startswith(INTEGER_PRODUCTS):
         slots = 4
     elif target == "gfx908" and "f64" in name:
         slots = next((count for prefix, count in F64_GFX908.items() if name.startswith(prefix)), 4)

@@ -15,6 +15,16 @@ from simgpu.timing import code as timed
 from simgpu.timing.code import CodeColumns, code_of, columns
 
 
+@pytest.mark.parametrize(("target", "clocks"), [("gfx908", 16), ("gfx90a", 4), ("gfx942", 4), ("gfx950", 4)])
+def test_integer_products(target: str, clocks: int) -> None:
+    """LLVM's SISchedule.td: WriteIntMul takes four slots with SIFullSpeedModel, and one with those of gfx90a and later.
+
+    An MI300A agrees: 18 VALU instructions, two of them products, take five waves of a SIMD 176 ns (mgpusim, l2_cache_bw).
+    """
+    product = decode(bytes.fromhex("010085d202070200"), 0, target)  # v_mul_lo_u32 v1, v2, v3
+    assert (product.mnemonic, issue_of(product).clocks) == ("v_mul_lo_u32", clocks)
+
+
 @pytest.mark.parametrize(("board", "dtype"), [("mi100", "f32"), ("mi210", "f64"), ("mi300x", "f16"), ("mi355x", "fp8")])
 def test_instructions_that_issue_alike_are_examined_once(board: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = asm.emit(TiledComputation(100, 90, 200, target=board, dtype=dtype, beta=0.5))

@@ -12,7 +12,8 @@ LDS reads beyond a product's, lower the clock further. Over 30 products of gfx95
 [HK]     HazyResearch/HipKittens, times of AITER's attention on MI355X: `tools.benchmarks.clock_fit`
 [IPC]    rocprofiler-compute, sample/ipc.hip on one GCD of an MI250: v_mov 1.624 GHz, MFMA 1.590 GHz. The first is the clock of
          `idle`, so it contains what VALU draws
-[CC]     Chips and Cheese, "Sizing up MI300A's GPU": 113.2 of 122.6 TFLOPS in f32 FMA, hence at least 1,939 of 2,100 MHz
+[WORK]   sarchlab/mgpusim, workloads/results: microbench/occupancy_sweep on an MI300A, 33,554,432 lanes with 4,096 FMAs each in
+         4.7245 ms. One for each SIMD in 4 clocks, less 4 us of the launch: at least 1,995 of 2,100 MHz
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _at_full(peak: int, measured: Mapping[str, tuple[int, float]]) -> dict[str, 
 
 _MI300X = _Row(
     _at_full(2100, {"f16": (1115, 0.942), "bf16": (1207, 0.942), "f8": (1230, 0.831), "": (1230, 0.831)}),
-    valu=161,  # [CC], of MI300A
+    valu=105,  # [WORK], of MI300A
     source="ROCm's measurement of maximum achievable FLOPs; other types as f8",
 )
 _GFX950 = {"f16": 1477, "bf16": 1477, "f8": 1647, "f4": 1359, "": 1477}  # [GLUON]; other types as f16
@@ -53,10 +54,10 @@ _ROWS = {
     "mi210": _Row({"": 1590}, idle=1624, source="ROCm Compute Profiler's ipc.hip on an MI250"),
     "mi250x": _Row({"": 1590}, idle=1624, source="ROCm Compute Profiler's ipc.hip on an MI250"),
     "mi300x": _MI300X,
-    "mi300a": _Row(_MI300X.full, valu=161, source="ROCm's measurement of maximum achievable FLOPs, of MI300X"),
+    "mi300a": _Row(_MI300X.full, valu=105, source="ROCm's measurement of maximum achievable FLOPs, of MI300X"),
     "mi325x": _Row(
         _at_full(2100, {"f16": (1354, 0.942), "bf16": (1447, 0.936), "f8": (1464, 0.833), "": (1464, 0.833)}),
-        valu=161,  # [CC], of MI300A
+        valu=105,  # [WORK], of MI300A
         source="ROCm's measurement of maximum achievable FLOPs; other types as f8",
     ),
     # No data sheet has its clock. A published record has 413.984 TFLOPS f8 on its 80 CUs, with AMD's limiter of peak TOPS on.

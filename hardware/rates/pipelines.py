@@ -5,15 +5,15 @@ Legend of the tags:
 [GPUB]   te42kyfo/gpu-benches: gpu-latency, gpu-strides, gpu-stream on MI210 and MI100
 [GLUON]  ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on MI355X; memory latency on MI300X
 [GCN]    AMD GCN3 and CDNA3 ISA guides and white papers
-[MCA]    llvm-mca's scheduling model
 [MGPU]   sarchlab/mgpusim, gpu_perf_scripts/mi300a.csv: the least of 51 times
-[WORK]   the same, workloads/results: PolyBench
+[WORK]   the same, workloads/results: PolyBench, and microbenchmarks
 [ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths from AMD's microbenchmarks
 [C&C]    Chips and Cheese, "Testing AMD's Giant MI300X"
 [CHASE]  a pointer chase on an MI300X, from its owner's log of 2026-09-16 (L2 85 ns, Infinity Cache 262 ns, 1 GiB 353 ns)
 [UMC]    Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_umc.h and umc_v6_7.h: MI200's memory, 32 channels of 256 bytes
 [ATL]    Linux, drivers/ras/amd/atl/dehash.c: bits of the channel are exclusive ors of the address's, on MI200 of up to four each
          (8, 16, 21, 30 and so on), on MI300 of up to seven; settings turn the higher ones off
+[CLRX]   CLRX/CLRX-mirror, doc/GcnTimings.md: clocks that GCN's instructions take
 [HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
 [SPEC]   ROCm documentation, "AMD GPU specifications": scalar cache of 16 KiB per 2 CUs, instruction cache
 [GUPS]   sarchlab/mgpusim, mi300x_ground_truth.csv: altis_gups, random 64-bit atomics on an MI300X
@@ -39,7 +39,7 @@ class Pipelines:
     # LDS: two ports, each for a pair of SIMDs, before banks that both share.
     lds_read_port: int  # bytes a clock that a port reads
     lds_write_port: int  # bytes a clock that a port writes
-    lds_port_overhead: int  # clocks that an access holds its port in addition to those of its bytes
+    lds_port_overhead: int  # clocks that a store holds its port for its address
     lds_fifo: int  # accesses that a port queues
     lds_latency: int  # clocks from the port to the register
     # Vector memory: address coalescer, vector cache.
@@ -91,7 +91,7 @@ class Pipelines:
 
 
 _GFX90A = Pipelines(
-    lds_read_port=64, lds_write_port=64, lds_port_overhead=4,  # 4-byte access 8 clocks, 16-byte 20 [RPC]
+    lds_read_port=64, lds_write_port=64, lds_port_overhead=4,  # 4-byte store 8 clocks, 16-byte 20 [RPC]
     lds_fifo=8,  # [GLUON, of gfx950]
     lds_latency=64,  # [RPC]
     cache_line=64, cache_bytes=16 << 10, cache_sets=4,  # [RPC: 64-way]
@@ -115,7 +115,8 @@ _GFX90A = Pipelines(
     burst=8 << 10,  # assumed
     scalar_hit=64,  # assumed: as LDS
     scalar_bytes=16 << 10, scalar_cus=2,  # [SPEC]
-    branch_slots=8,  # [MCA]
+    # 20 clocks of a jump [CLRX]. A loop of four FMAs, two scalar instructions and a jump takes 21.2 ns, 44 clocks [WORK].
+    branch_slots=5,
     barrier=16,  # assumed
     code_line=64,  # [GCN]
     code_bytes=32 << 10,  # [Linux: amdkfd, kfd_crat.c, vega20 and aldebaran]

@@ -90,8 +90,8 @@ def columns(issues: Mapping[int, tuple[Issue, int]], count: int, row: Pipelines)
 def _port(issue: Issue, row: Pipelines) -> int:
     nbytes = WAVEFRONT * issue.lane_bytes
     if issue.kind is Kind.LDS:
-        rate = row.lds_write_port if issue.store else row.lds_read_port
-        return row.lds_port_overhead + -(-nbytes // rate)
+        # A store's address goes through the same port as its data, a load's data come back through another [RPC].
+        return row.lds_port_overhead + -(-nbytes // row.lds_write_port) if issue.store else -(-nbytes // row.lds_read_port)
     if issue.kind is Kind.VMEM:
         return -(-nbytes // row.cache_rate)
     return 0

@@ -66,10 +66,15 @@ def test_lds_reads_take_the_published_clocks(banks: int, one: int, four: int) ->
     assert each(loose, waves=1) < 8
 
 
-@pytest.mark.parametrize("arch, nbytes, clocks", [("gfx90a", 4, 8), ("gfx90a", 16, 20), ("gfx908", 16, 20), ("gfx942", 4, 8)])
-def test_lds_ports_of_older_chips(arch: str, nbytes: int, clocks: int) -> None:
-    """ROCm Compute Profiler: a 4-byte access takes 8 clocks of a port, a 16-byte one 20."""
-    assert each([replace(READ, lane_bytes=nbytes)] * 8, waves=1, arch=arch, access=(2, 0, 0)) / 8 == pytest.approx(clocks)
+@pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942"])
+@pytest.mark.parametrize("nbytes, store, clocks", [(4, True, 8), (16, True, 20), (4, False, 4), (16, False, 16)])
+def test_lds_ports_of_older_chips(arch: str, nbytes: int, store: bool, clocks: int) -> None:
+    """ROCm Compute Profiler: a 4-byte store takes 8 clocks of a port, a 16-byte one 20; loads return 64 bytes a clock.
+
+    Its roofline on an MI100 loads 21,579 GB/s in 256 bytes an access: 4.3 clocks of each of 240 ports at 1,502 MHz.
+    """
+    access = replace(READ, lane_bytes=nbytes, store=store)
+    assert each([access] * 8, waves=1, arch=arch, access=(2, 0, 0)) / 8 == pytest.approx(clocks, rel=0.07)
 
 
 def test_a_simd_issues_a_vector_instruction_every_four_clocks() -> None:

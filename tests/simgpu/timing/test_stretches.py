@@ -22,7 +22,7 @@ def test_one_after_the_other() -> None:
 def test_a_read_takes_its_port_and_the_way_to_the_register() -> None:
     for arch in ("gfx90a", "gfx950"):
         row = pipelines(arch)
-        port = row.lds_port_overhead + 64 * 16 // row.lds_read_port
+        port = 64 * 16 // row.lds_read_port
         ((times,),) = issue_clocks([[READ, ALL, VALU]], arch)
         assert times[-1] == port + row.lds_latency + SLOT
         ((times,),) = issue_clocks([[READ, READ, ALL, VALU]], arch)

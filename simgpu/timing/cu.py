@@ -3,7 +3,7 @@
 Four SIMDs take turns, one a clock. In its turn a SIMD issues at most one instruction of a wave and one a unit: VALU with
 matrix, scalar, vector memory, LDS, branch. Each unit and queue stores the time at which it takes the next instruction. So
 a wave's next issue is the later of two times, and the model goes from issue to issue. Among waves that can go at the same
-time, priority decides, then age. The units themselves are in `simgpu.timing.native`.
+time, priority decides, then turns at the VALU, and age at other units. The units themselves are in `simgpu.timing.native`.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from simgpu.hardware.timing_rules.issue import SLOT, Kind
+from simgpu.hardware.timing_rules.issue import SLOT, Kind, Unit
 from simgpu.machine.runtime import native, part
 from simgpu.timing.native.state import (
+    KEY_PRIORITY,
     KEY_TIME,
     NEVER,
     PRODUCERS,
@@ -39,6 +40,15 @@ def fetch(cu, wave, line, time):  # type: ignore[no-untyped-def]
 
 
 @part
+def order(wave, issue, index, simd, waves):  # type: ignore[no-untyped-def]
+    """Returns a candidate's rank. Waves of equal priority take turns at the VALU; for other units the oldest goes first."""
+    unit = wave.want - simd * UNITS
+    if unit == Unit.VALU or unit == Unit.MATRIX or unit == Unit.ALONE:
+        return wave.rank >> KEY_PRIORITY << KEY_PRIORITY | (index - issue.last[wave.want] - 1) % waves
+    return wave.rank
+
+
+@part
 def arbitrate(cu):  # type: ignore[no-untyped-def]
     """Returns the SIMD that issues next, or -1, and its candidate's key. SIMDs take turns, one a clock."""
     issue, simd, key = cu.issue[0], -1, NEVER << 1
@@ -51,7 +61,7 @@ def arbitrate(cu):  # type: ignore[no-untyped-def]
                     continue
                 when = max(wave.ready, issue.free[wave.want])
                 when = ((when - number + SLOT - 1) & -SLOT) + number  # rounded up to its turn
-                candidate = when << KEY_TIME | wave.rank
+                candidate = when << KEY_TIME | order(wave, issue, index, number, len(cu.waves))
                 if candidate < low:
                     low, who = candidate, index
             issue.best[number], issue.best_wave[number], issue.dirty[number] = low, who, 0

@@ -77,8 +77,9 @@ def test_l2_passes_whole_lines_on_whatever_the_vector_cache_asks_for(arch: str, 
 @pytest.mark.parametrize("apart", [1, 8], ids=["two XCDs", "one XCD"])
 def test_halves_of_a_line_are_written_once_each(apart: int) -> None:
     """Two workgroups store a half of each line: 64 bytes a request leave L2, whether or not they are on the same XCD."""
-    halves = [replace(streaming(group, 0, 64), lines=np.arange(half, 2 * LINES * 64, 2, np.uint32)) for half, group in ((0, 0), (1, apart))]
-    found = served(halves, issue=replace(LOAD, store=True))
+    lines = np.arange(0, 2 * LINES * 64, 2, np.uint32)
+    both = [replace(streaming(group, 0, 64), lines=lines + half) for half, group in ((np.uint32(0), 0), (np.uint32(1), apart))]
+    found = served(both, issue=replace(LOAD, store=True))
     assert found.past[0, 0] == pytest.approx(1.0)
 
 

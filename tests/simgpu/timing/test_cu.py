@@ -77,6 +77,18 @@ def test_lds_ports_of_older_chips(arch: str, nbytes: int, store: bool, clocks: i
     assert each([access] * 8, waves=1, arch=arch, access=(2, 0, 0)) / 8 == pytest.approx(clocks, rel=0.07)
 
 
+@pytest.mark.parametrize("waves, clocks", [(4, 44), (12, 48), (20, 80), (32, 128)], ids=["1", "3", "5", "8"])
+def test_waves_take_turns_at_the_valu(waves: int, clocks: int) -> None:
+    """Four VALU instructions, two of SALU and a jump of 20 clocks: from three waves a SIMD on, VALU is always busy to the end.
+
+    If older waves went first, the last two of five would run on by themselves. An MI300A takes 41 ns a pass with five waves a SIMD
+    (sarchlab/mgpusim, workloads, occupancy_sweep of 262,144 lanes).
+    """
+    body = [*[VALU] * 4, Issue(Unit.SCALAR), Issue(Unit.SCALAR), Issue(Unit.BRANCH, Kind.BRANCH)]
+    whole = run(body, 400, waves=waves, arch="gfx942").clocks / 400
+    assert 0.99 * clocks < whole < 1.1 * clocks
+
+
 def test_a_simd_issues_a_vector_instruction_every_four_clocks() -> None:
     for waves in (1, 4, 8, 32):
         per_simd = -(-waves // 4)

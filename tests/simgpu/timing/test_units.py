@@ -44,9 +44,9 @@ def idle(*body: Issue, waves: int = 4, groups: int = 1, arch: str = "gfx90a", **
 
 @pytest.mark.parametrize("nbytes, clocks", [(4, 8), (16, 20)])
 def test_an_access_holds_its_lds_port(nbytes: int, clocks: int) -> None:
-    """ROCm Compute Profiler, "Pipeline descriptions": a 4-byte access takes 8 clocks of a port, a 16-byte one 20."""
+    """ROCm Compute Profiler, "Pipeline descriptions": a 4-byte store takes 8 clocks of a port, a 16-byte one 20."""
     lds, config = np.zeros(1, state.LDS).view(np.recarray), quiet_config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0)).view(np.recarray)
-    port = GFX90A.lds_port_overhead + 64 * nbytes // GFX90A.lds_read_port
+    port = GFX90A.lds_port_overhead + 64 * nbytes // GFX90A.lds_write_port
     done = [int(units.lds_access(lds[0:1][0], config[0], 0, 2, port, 0)[0]) for _ in range(5)]
     assert np.diff([0, *done]).tolist() == [clocks] * 5
 
@@ -187,6 +187,18 @@ def test_simds_take_turns() -> None:
         cu.issue["dirty"][0][simd] = 1
     assert turns == [(0, 0), (1, 1), (2, 2), (3, 3)]
     assert waves.arbitrate(cu)[0] == -1
+
+
+@pytest.mark.parametrize("unit, expected", [(Unit.VALU, [0, 4, 8, 0]), (Unit.SCALAR, [0, 0, 0, 0])])
+def test_turns_at_the_valu_and_age_at_other_units(unit: Unit, expected: list[int]) -> None:
+    cu, _ = idle(Issue(unit), waves=12)
+    found = []
+    for _ in expected:
+        cu.issue["dirty"][0][:] = 1
+        waves.arbitrate(cu)
+        found.append(int(cu.issue["best_wave"][0][0]))
+        cu.issue["last"][0][unit] = found[-1]
+    assert found == expected
 
 
 def test_priority_decides_then_age() -> None:

@@ -34,6 +34,7 @@ MOST_DIFFERENT, DIFFERENT_STEPS, NEAR = 1024, 16_000_000, 0.01
 # If all workgroups run in one round, samples of at most FEW_KINDS kinds, each seen SEEN_KIND times, are complete. A
 # kind that was not among MORE_ALIKE samples is less than 2.4 % of the workgroups (95 %: 0.976^128).
 FEW_KINDS, SEEN_KIND = 4, 8
+ENDS_LONGER = 2  # a first or last workgroup that executes this many times more than the longest sample counts as one of its own
 FEW_BORDERS = 16  # most borders between workgroups of two kinds, in the order of dispatch, that are searched for
 MATRIX_STEPS = 16  # plain instructions that the simulator runs in the time of a matrix instruction
 # With fewer than FEW_ROUNDS workgroups, those of one CU may be alike although the launch's differ. The error is then at least
@@ -85,9 +86,12 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
                     f"has not ended after {MOST_STEPS:,} instruction words of a wave: time a smaller problem"
                 )
             return [one], LaunchFacts()
+    error = _sampling_error(sizes, groups, few)
     if not rounds and _few_kinds(sizes):
         wholes += _at_borders(sampling, wholes)
-        sizes = [one.executed for one in wholes]
+    elif rounds and sum(sizes) * heavy < DIFFERENT_STEPS:
+        wholes += _longer_ends(sampling, wholes)
+    sizes = [one.executed for one in wholes]
     if _alike(sizes):
         # Workgroups at the edges of a problem may execute as much but request fewer lines, because a buffer's end cuts
         # them off. If they are few, the others represent them.
@@ -104,7 +108,7 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
     said = f"workgroups differ: {len(wholes):,} of {groups:,} were run, of {min(sizes) / max(sizes):.2g} to 1 of the longest"
     # In one round: how far the longest exceed the rest, unless there are few kinds.
     longer = 0.0 if rounds or _few_kinds(sizes) else 1 - float(np.quantile(sizes, 0.9)) / max(sizes)
-    return wholes, LaunchFacts([said], max(longer, _sampling_error(sizes, groups, few)))
+    return wholes, LaunchFacts([said], max(longer, error))
 
 
 def _suffices(sizes: Sequence[int], words: Sequence[int], heavy: float, groups: int, rounds: bool) -> bool:
@@ -148,6 +152,14 @@ def _at_borders(sampling: Sampling, wholes: Sequence[Streams]) -> list[Streams]:
             found.append(one)
             low, high = (one, high) if abs(one.executed - low.executed) <= near else (low, one)
     return found
+
+
+def _longer_ends(sampling: Sampling, wholes: Sequence[Streams]) -> list[Streams]:
+    """Returns the launch's first and last workgroup if they are much longer than all samples, and those at their borders."""
+    ends = [_whole_group(sampling, group) for group in (0, sampling.launch.groups - 1)]
+    most = ENDS_LONGER * max(one.executed for one in wholes)
+    longer = [one for one in ends if one is not None and one.complete and one.executed > most]
+    return longer + _at_borders(sampling, [*wholes, *longer]) if longer else []
 
 
 def _heavy(sampling: Sampling, one: Streams) -> float:

@@ -70,6 +70,16 @@ def test_workgroups_that_differ_take_what_dispatching_them_takes(passes: np.ndar
     assert by_table(passes, cus).result.clocks == pytest.approx(ends.max(), rel=0.05)
 
 
+@pytest.mark.parametrize("at", [0, -1], ids=["first", "last"])
+def test_a_long_workgroup_at_an_end_of_many_rounds_is_found(at: int) -> None:
+    """It takes 20 times what all others of its CU take, and stands for itself only."""
+    passes = np.full(800, 5)
+    passes[at] = 10_000
+    found, alone = by_table(passes, 8), by_table(np.array([10_000]), 8)
+    assert 0.99 * alone.result.clocks < found.result.clocks < 1.2 * alone.result.clocks
+    assert any("workgroups differ" in note for note in found.notes)
+
+
 @pytest.mark.slow
 def test_a_launch_too_large_to_run_has_a_band_for_what_was_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "DIFFERENT_STEPS", 20_000)

@@ -127,21 +127,22 @@ class Gpu:
         """Returns the clocks for which L2s write back what the launch left in them, after its last workgroup.
 
         Several L2s must, so that other XCDs see it [LLVM, AMDGPUUsage, gfx942: a release of agent scope]. If the way to memory was
-        busy, leaving a line for the end made room there before, and costs less. result: of the modelled CU. stored: the launch's
-        bytes.
+        busy, leaving a line for the end made room there before, and costs less. Stores that did not wait may have left more than
+        that way moves meanwhile. result: of the modelled CU. stored: the launch's bytes.
         """
         if self.chip.xcds == 1 or not self.on.write_back:
             return 0.0
         used = min(self.groups, self.chip.xcds)
         clocks = min(stored, self.chip.l2_bytes * used) / (self.mall * used / self.chip.xcds) * self.mhz * 1e6
-        return clocks * (1 - self._demand(result)[0])
+        busy = self._demand(result)[0]
+        return max(clocks * (1 - busy), (busy - 1) * result.clocks)
 
     def _demand(self, result: state.CuResult) -> tuple[float, float]:
-        """Returns what all CUs together take of the sustained rates of the Infinity Cache and of memory, as fractions."""
+        """Returns what all CUs together ask of the Infinity Cache and of memory, as fractions of the sustained rates."""
         seconds = max(1, result.clocks) / (self.mhz * 1e6)
         levels = state.Tally.MALL_BYTES, state.Tally.HBM_BYTES
         mall, hbm = (float(result.tally[level]) * self.sharing / seconds for level in levels)
-        return min(1.0, mall / self.mall), min(1.0, hbm / self.memory)
+        return mall / self.mall, hbm / self.memory
 
     def load_of(self, result: state.CuResult) -> Load:
         """Returns the load that all CUs together cause, as fractions of the sustained rates. result: the modelled CU's."""

@@ -150,11 +150,12 @@ def predict(
     contended = max(atomics * row.atomic_clocks, (met.moves if met else 0.0) * row.line_move_ns * clock.mhz / 1000)
     dispatch, overhead = model.dispatch_clocks, row.launch_us * 1e-6 * on.launch
     stored = sampled.groups * stored_bytes(sampled.whole, served, code, traffic, row)
-    cycles = max(model.cycles(result) * longer, dispatch, contended) + model.write_back_clocks(result, stored)
+    back = model.write_back_clocks(result, stored)
+    cycles = max(model.cycles(result) * longer, dispatch, contended) + back
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     seconds = cycles / (clock.mhz * 1e6) + overhead
     profiled = seconds - (row.launch_us - row.profiled_us) * 1e-6 * on.launch
-    reached = _shares(result, chip, clock.mhz, model.sharing)
+    reached = _shares(result, chip, clock.mhz, model.sharing, back)
     told = PredictionFacts(chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered)
     unknown = list(doubts(told))
     band = clock.band + sampled.wider + sum(doubt.wider for doubt in unknown)
@@ -326,8 +327,11 @@ def _loop_busy(result: state.CuResult, chip: HardwareDescriptor, mhz: float) -> 
     return Busy(busy.matrix * longer, busy.valu * longer, busy.lds * longer)
 
 
-def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active: float) -> dict[str, float]:
-    """Returns the fractions of their peaks that the units of a CU, and L2 and HBM for `active` CUs, reach."""
+def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active: float, back: float) -> dict[str, float]:
+    """Returns the fractions of their peaks that the units of a CU, and L2 and HBM for `active` CUs, reach.
+
+    back: clocks for which L2s write back afterwards. HBM has no more than its peak: the Infinity Cache may hold the rest.
+    """
     clocks, tally = max(1, result.clocks), result.tally
     busy, hbm = _busy(result, chip), chip.hbm_bandwidth_tb * 1e6 / mhz
     made = {
@@ -336,7 +340,7 @@ def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active
         "LDS": busy.lds,
         "vector cache": tally[state.Tally.VMEM_CLOCKS] / clocks,
         "L2": tally[state.Tally.L2_BYTES] / clocks * active / chip.l2_bytes_per_clock,
-        "HBM": tally[state.Tally.HBM_BYTES] / clocks * active / hbm,
+        "HBM": min(1.0, tally[state.Tally.HBM_BYTES] / (clocks + back) * active / hbm),
     }
     return {name: float(value) for name, value in made.items()}
 

@@ -5,6 +5,7 @@ Legend of the tags:
 [GPUB]   te42kyfo/gpu-benches: gpu-latency, gpu-strides, gpu-stream on MI210 and MI100
 [GLUON]  ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on MI355X; memory latency on MI300X
 [GCN]    AMD GCN3 and CDNA3 ISA guides and white papers
+[MCA]    llvm-mca's scheduling model
 [MGPU]   sarchlab/mgpusim, gpu_perf_scripts/mi300a.csv: the least of 51 times
 [WORK]   the same, workloads/results: PolyBench, and microbenchmarks
 [ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths from AMD's microbenchmarks
@@ -81,6 +82,7 @@ class Pipelines:
     start: int  # clocks from a workgroup's dispatch to its first instruction
     launch_us: float  # from the host's submission to the first dispatch, plus from the last wave's end to the signal
     profiled_us: float  # the part of launch_us between the two timestamps that a profiler reads
+    events_us: float  # launch_us with the events that the host records before and after a launch
 
     def queueing_ns(self, load: float) -> float:
         """Returns the nanoseconds that a request waits for others. load: fraction of memory's bandwidth in use, below 1.
@@ -128,6 +130,7 @@ _GFX90A = Pipelines(
     start=200,  # assumed
     launch_us=2.1,  # 64 KB kernels, back to back [GPUB]
     profiled_us=2.1,  # assumed: all of it
+    events_us=2.1,  # assumed: no more
 )
 _GFX942 = replace(
     _GFX90A,
@@ -155,6 +158,7 @@ _GFX942 = replace(
     groups_per_clock=0.163, waves_per_clock=0.875,
     launch_us=2.7,  # Formocast, ROCm/rocm-libraries
     profiled_us=1.4,  # RMS norms of few rows on an MI308X, less 1.0 to 1.2 us that a norm itself is modelled to take [NORM]
+    events_us=3.5,  # vectoradd of 1,024 elements on an MI300A, 4.2 us, less 0.7 us that it is modelled to take [MGPU]
 )
 _ROWS = {
     # 2,720 of 3,076 GB/s of L2, 1,064 of 1,229 of memory [GPUB]
@@ -165,6 +169,7 @@ _ROWS = {
         _GFX942,
         cache_sets=4,  # as gfx90a
         lds_read_port=128, lds_write_port=128, lds_port_overhead=0,  # 8 clocks a ds_read_b128 of a pair [GLUON]
+        branch_slots=8,  # [MCA]: with 5, a tile that keeps the matrix units busy for 84 % of its loop comes out at 89 %, not at 88 [GLUON]
         # 44.6 of 64 bytes a clock and CU: tiles up to 128 x 128, which load 32 KB in 727 to 745 clocks at any clock
         # rate [GLUON]
         l2_share=0.70,
@@ -174,6 +179,7 @@ _ROWS = {
         queue_ns=160,  # the same product with 32 to 256 workgroups [GLUON]
         launch_us=2.4,  # 2.1 to 2.6: Formocast
         profiled_us=1.8,  # the same norms on an MI350X, less 0.9 to 1.1 us [NORM]
+        events_us=3.2,  # assumed: 0.8 us more than launch_us, as gfx942
     ),
 }
 

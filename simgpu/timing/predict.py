@@ -83,6 +83,7 @@ class Prediction:
     cycles: float  # engine clocks from the first dispatch to the last end, including the launch's overhead
     seconds: float
     profiled: float  # seconds between a profiler's timestamps of the kernel, which leave out a part of the launch
+    between_events: float  # seconds between two events that the host records before and after the launch
     low: float  # lower end of the band, seconds
     high: float  # upper end of the band, seconds
     clock: Clock
@@ -154,13 +155,14 @@ def predict(
     cycles = max(model.cycles(result) * longer, dispatch, contended) + back
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     seconds = cycles / (clock.mhz * 1e6) + overhead
-    profiled = seconds - (row.launch_us - row.profiled_us) * 1e-6 * on.launch
+    profiled, between = (seconds + (us - row.launch_us) * 1e-6 * on.launch for us in (row.profiled_us, row.events_us))
     reached = _shares(result, chip, clock.mhz, model.sharing, back)
     told = PredictionFacts(chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered)
     unknown = list(doubts(told))
     band = clock.band + sampled.wider + sum(doubt.wider for doubt in unknown)
     return Prediction(
-        cycles + overhead * clock.mhz * 1e6, seconds, profiled, seconds * max(0.0, 1 - band), seconds * (1 + band), clock, reached,
+        cycles + overhead * clock.mhz * 1e6, seconds, profiled, between, seconds * max(0.0, 1 - band), seconds * (1 + band), clock,
+        reached,
         _limit(reached, result, {"dispatch": dispatch, "atomics on one line": contended / NEAR}, cycles, seconds, overhead),
         sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,
         (*sampled.notes, *(doubt.note for doubt in unknown)),

@@ -197,7 +197,7 @@ def _seismic(row: seismic.MeasuredStencil, checkout: Path | None) -> Judge:
 def _mgpusim(row: mgpusim.MeasuredProgram, checkout: Path | None) -> Judge:
     assert checkout  # its rows came from there
     verdict = RowVerdict("mgpusim", row.group, mgpusim.BOARD, "f32", row.name, row.us, 0)
-    return _judge_launch(mgpusim.sampled_program(checkout, row), verdict, 1e6, warm=True)
+    return _judge_launches([(1, mgpusim.sampled_program(checkout, row))], verdict, _between_events)
 
 
 def _babelstream(row: babelstream.MeasuredStream, checkout: Path | None) -> Judge:
@@ -209,35 +209,55 @@ def _babelstream(row: babelstream.MeasuredStream, checkout: Path | None) -> Judg
 def _shallow(row: shallow.MeasuredSolver, checkout: Path | None) -> Judge:
     assert checkout  # its kernels are there
     verdict = RowVerdict("shallow", row.group, shallow.BOARD, "f32", row.name, row.us, 0)
-    return _judge_launches(shallow.sampled_solver(checkout, row), verdict, profiled=bool(row.kernel))
+    return _judge_launches(shallow.sampled_solver(checkout, row), verdict, _profiled if row.kernel else _with_launches)
 
 
 def _workload(row: workloads.MeasuredWorkload, checkout: Path | None) -> Judge:
     assert checkout  # its rows came from there
     verdict = RowVerdict("workloads", row.group, workloads.BOARD, "f32", row.name, row.us, 0)
-    return _judge_launches(workloads.sampled_workload(checkout, row), verdict)
+    return _judge_launches(workloads.sampled_workload(checkout, row), verdict, _between_events)
 
 
-def _judge_launches(launches: Sequence[tuple[int, SampledLaunch]], verdict: RowVerdict, profiled: bool = False) -> Judge:
+Launches = Sequence[tuple[int, Prediction]]  # how often each runs
+
+
+def _with_launches(made: Launches) -> float:
+    """Returns seconds of launches if the host waits for each."""
+    return sum(times * one.seconds for times, one in made)
+
+
+def _profiled(made: Launches) -> float:
+    """Returns seconds of kernels between a profiler's timestamps."""
+    return sum(times * one.profiled for times, one in made)
+
+
+def _between_events(made: Launches) -> float:
+    """Returns seconds between two events. The queue has the next launch already, so each takes what a profiler sees of it."""
+    return _profiled(made) + made[0][1].between_events - made[0][1].profiled
+
+
+def _judge_launches(
+    launches: Sequence[tuple[int, SampledLaunch]], verdict: RowVerdict, seconds: Callable[[Launches], float]
+) -> Judge:
     """Returns the judge that adds up launches on warm caches, in us, each after how often it runs. verdict: as `_judge_launch`.
 
-    profiled: the row's only launch was measured by a profiler.
+    seconds: adds them up as they were measured.
     """
 
     def judge(on: Mechanisms) -> RowVerdict:
         made = [(times, predict(sampled, warm=True, on=on)) for times, sampled in launches]
         whole, low, high = (sum(times * getattr(one, name) for times, one in made) for name in ("seconds", "low", "high"))
-        got = 1e6 * (made[0][1].profiled if profiled else whole)
+        got = 1e6 * seconds(made)
         return replace(verdict, predicted=got, low=got * low / whole, high=got * high / whole)
 
     return judge
 
 
-def _judge_launch(sampled: SampledLaunch, verdict: RowVerdict, unit: float, warm: bool = False) -> Judge:
+def _judge_launch(sampled: SampledLaunch, verdict: RowVerdict, unit: float) -> Judge:
     """Returns the judge that predicts a launch. verdict: of its row, without a prediction. unit: the row's times in a second."""
 
     def judge(on: Mechanisms) -> RowVerdict:
-        found = predict(sampled, warm=warm, on=on)
+        found = predict(sampled, on=on)
         return replace(verdict, predicted=unit * found.seconds, low=unit * found.low, high=unit * found.high)
 
     return judge

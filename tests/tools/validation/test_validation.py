@@ -18,6 +18,7 @@ from simgpu.hardware import mfma
 from simgpu.hardware.rates.clocks import Busy, clock_falls, sustained_clock
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.timing.gpu import Mechanisms
+from simgpu.timing.predict import predict
 from simgpu.tools.benchmarks import clock_fit
 from simgpu.tools.cli import main
 from simgpu.tools.shared.errors import UsageError
@@ -197,6 +198,19 @@ def test_a_call_that_adds_to_its_output_takes_the_memset_too() -> None:
     assert judge.zeroing(call, 2.4) == 0
     small, large = (judge.zeroing(replace(call, zeroed=nbytes), 2.4) for nbytes in (1 << 20, 1 << 30))
     assert 2.4e-6 < small < large < 3e-4
+
+
+def test_launches_between_two_events_share_their_overhead() -> None:
+    """A host records events around 40 launches: each takes what a profiler sees of it, and the events come once."""
+    kernel, buffer = kernel_on_words(LOOP, 256, "gfx942")
+    made, row = kernel.time(1, 64, [buffer]), pipelines("gfx942")
+    assert 1e6 * (made.between_events - made.seconds) == pytest.approx(row.events_us - row.launch_us)
+    verdict = judge.RowVerdict("workloads", "", "mi300a", "f32", "", 1.0, 0)
+    one, many = (
+        judge._judge_launches([(times, made.sampled)], verdict, judge._between_events)(judge.Mechanisms()) for times in (1, 40)
+    )
+    assert one.low < one.predicted < one.high
+    assert many.predicted - one.predicted == pytest.approx(39 * 1e6 * predict(made.sampled, warm=True).profiled)
 
 
 def test_rows_of_aiter_are_a_profilers_times() -> None:

@@ -169,7 +169,8 @@ _ROWS = {
         _GFX942,
         cache_sets=4,  # as gfx90a
         lds_read_port=128, lds_write_port=128, lds_port_overhead=0,  # 8 clocks a ds_read_b128 of a pair [GLUON]
-        branch_slots=8,  # [MCA]: with 5, a tile that keeps the matrix units busy for 84 % of its loop comes out at 89 %, not at 88 [GLUON]
+        # [MCA]; with 5, a tile that keeps the matrix units busy for 84 % of a loop comes out at 89 % instead of 88 [GLUON]
+        branch_slots=8,
         # 44.6 of 64 bytes a clock and CU: tiles up to 128 x 128, which load 32 KB in 727 to 745 clocks at any clock
         # rate [GLUON]
         l2_share=0.70,

@@ -120,8 +120,7 @@ def predict(
     places = sampled.used.resident(chip) + without.groups
     resident = min(places, per_cu)
     served, traffic = _caches(sampled, code, row, resident, warm, on, without)
-    most = _modelled_groups(sampled, resident)
-    stand = sampled.stand_ins()
+    most, stand = _modelled_groups(sampled, resident), sampled.stand_ins()
     work = _work(sampled.whole, served, mix_samples(stand, min(per_cu, most)))
     _free_accesses(work, code, sampled.whole, on)
     dtype = _matrix_type(sampled)
@@ -146,9 +145,7 @@ def predict(
 
     model, result = settle(run)
     longer = _stretch(sampled.whole, model.work.order)
-    met = sampled.atomics if on.contention else None
-    atomics = met.requests if met else 0.0
-    contended = max(atomics * row.atomic_clocks, (met.moves if met else 0.0) * row.line_move_ns * clock.mhz / 1000)
+    atomics, contended = _contended(sampled.atomics, row, clock.mhz) if on.contention and sampled.atomics else (0.0, 0.0)
     dispatch, overhead = model.dispatch_clocks, row.launch_us * 1e-6 * on.launch
     stored = sampled.groups * stored_bytes(sampled.whole, served, code, traffic, row)
     back = model.write_back_clocks(result, stored)
@@ -157,16 +154,22 @@ def predict(
     seconds = cycles / (clock.mhz * 1e6) + overhead
     profiled, between = (seconds + (us - row.launch_us) * 1e-6 * on.launch for us in (row.profiled_us, row.events_us))
     reached = _shares(result, chip, clock.mhz, model.sharing, back)
-    told = PredictionFacts(chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered)
+    limit = _limit(reached, result, {"dispatch": dispatch, "atomics on one line": contended / NEAR}, cycles, seconds, overhead)
+    told = PredictionFacts(
+        chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered, limit == WAITS
+    )
     unknown = list(doubts(told))
     band = clock.band + sampled.wider + sum(doubt.wider for doubt in unknown)
     return Prediction(
         cycles + overhead * clock.mhz * 1e6, seconds, profiled, between, seconds * max(0.0, 1 - band), seconds * (1 + band), clock,
-        reached,
-        _limit(reached, result, {"dispatch": dispatch, "atomics on one line": contended / NEAR}, cycles, seconds, overhead),
-        sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,
+        reached, limit, sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,
         (*sampled.notes, *(doubt.note for doubt in unknown)),
     )  # fmt: skip
+
+
+def _contended(met: LineContention, row: Pipelines, mhz: float) -> tuple[float, float]:
+    """Returns the atomics on the line with most of them, and the clocks that they take one after another."""
+    return met.requests, max(met.requests * row.atomic_clocks, met.moves * row.line_move_ns * mhz / 1000)
 
 
 def _with_queues(first: Gpu, traces: Sequence[Trace], stand: np.ndarray, places: int) -> list[Gpu]:
@@ -349,8 +352,9 @@ def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active
 
 LITTLE = 0.05  # fraction of all waves' clocks below which a wait does not limit
 NEAR = 0.7  # fraction of its peak from which a unit limits
+WAITS = "latency of memory and LDS"
 LATENCY = {
-    "WAITCNT": "latency of memory and LDS", "BARRIER_WAIT": "barriers", "NO_INSTRUCTION_AVAILABLE": "instruction fetch",
+    "WAITCNT": WAITS, "BARRIER_WAIT": "barriers", "NO_INSTRUCTION_AVAILABLE": "instruction fetch",
     "ARBITER_NOT_WIN": "issue", "ARBITER_WIN_EX_STALL": "busy units", "OTHER_WAIT": "wait states", "SLEEP_WAIT": "s_sleep",
 }  # fmt: skip
 

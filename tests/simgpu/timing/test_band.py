@@ -30,6 +30,7 @@ def test_a_long_product_has_no_doubt() -> None:
         (replace(PRODUCT, remembered=0.4), "40% of what a first round misses", 0.1),
         (replace(PRODUCT, atomics=8), "atomics on the same lines", 0.08),
         (replace(PRODUCT, atomics=65536), "65,536 requests by atomics", 0.25),
+        (replace(PRODUCT, shares=IDLE, waits=True), "waits for loads decide", 0.1),
         (replace(PRODUCT, dtype="i8"), "no clock under i8 work", 0.05),
         (replace(PRODUCT, chip=hardware.target("mi300x"), shares={**PRODUCT.shares, "LDS": 0.6}), "LDS works more", 0.05),
     ],
@@ -41,6 +42,10 @@ def test_each_doubt_is_told_and_widens_the_band(told: PredictionFacts, said: str
 
 def test_idle_channels_do_not_matter_to_a_launch_that_hardly_uses_memory() -> None:
     assert not list(doubts(replace(PRODUCT, channels=0.06, shares={**PRODUCT.shares, "HBM": 0.01})))
+
+
+def test_waits_of_products_are_those_that_were_measured() -> None:
+    assert not list(doubts(replace(PRODUCT, waits=True)))
 
 
 def test_types_do_not_matter_to_idle_matrix_units() -> None:

@@ -145,7 +145,7 @@ def predict(
 
     model, result = settle(run)
     longer = _stretch(sampled.whole, model.work.order)
-    atomics, contended = _contended(sampled.atomics, row, clock.mhz) if on.contention and sampled.atomics else (0.0, 0.0)
+    atomics, contended = _clocks_on_one_line(sampled.atomics, row, clock.mhz) if on.contention and sampled.atomics else (0.0, 0.0)
     dispatch, overhead = model.dispatch_clocks, row.launch_us * 1e-6 * on.launch
     stored = sampled.groups * stored_bytes(sampled.whole, served, code, traffic, row)
     back = model.write_back_clocks(result, stored)
@@ -167,7 +167,7 @@ def predict(
     )  # fmt: skip
 
 
-def _contended(met: LineContention, row: Pipelines, mhz: float) -> tuple[float, float]:
+def _clocks_on_one_line(met: LineContention, row: Pipelines, mhz: float) -> tuple[float, float]:
     """Returns the atomics on the line with most of them, and the clocks that they take one after another."""
     return met.requests, max(met.requests * row.atomic_clocks, met.moves * row.line_move_ns * mhz / 1000)
 

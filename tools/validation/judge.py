@@ -209,7 +209,7 @@ def _babelstream(row: babelstream.MeasuredStream, checkout: Path | None) -> Judg
 def _shallow(row: shallow.MeasuredSolver, checkout: Path | None) -> Judge:
     assert checkout  # its kernels are there
     verdict = RowVerdict("shallow", row.group, shallow.BOARD, "f32", row.name, row.us, 0)
-    return _judge_launches(shallow.sampled_solver(checkout, row), verdict, _profiled if row.kernel else _with_launches)
+    return _judge_launches(shallow.sampled_solver(checkout, row), verdict, _by_a_profiler if row.kernel else _with_launches)
 
 
 def _workload(row: workloads.MeasuredWorkload, checkout: Path | None) -> Judge:
@@ -226,14 +226,14 @@ def _with_launches(made: Launches) -> float:
     return sum(times * one.seconds for times, one in made)
 
 
-def _profiled(made: Launches) -> float:
+def _by_a_profiler(made: Launches) -> float:
     """Returns seconds of kernels between a profiler's timestamps."""
     return sum(times * one.profiled for times, one in made)
 
 
 def _between_events(made: Launches) -> float:
     """Returns seconds between two events. The queue has the next launch already, so each takes what a profiler sees of it."""
-    return _profiled(made) + made[0][1].between_events - made[0][1].profiled
+    return _by_a_profiler(made) + made[0][1].between_events - made[0][1].profiled
 
 
 def _judge_launches(

@@ -72,7 +72,7 @@ def test_workgroups_that_differ_take_what_dispatching_them_takes(passes: np.ndar
 
 @pytest.mark.parametrize("at", [0, -1], ids=["first", "last"])
 def test_a_long_workgroup_at_an_end_of_many_rounds_is_found(at: int) -> None:
-    """It takes 20 times what all others of its CU take, and stands for itself only."""
+    """It takes 20 times as long as all others of its CU together, and represents itself only."""
     passes = np.full(800, 5)
     passes[at] = 10_000
     found, alone = by_table(passes, 8), by_table(np.array([10_000]), 8)

@@ -109,11 +109,11 @@ def test_the_schedule_is_a_view_of_the_model(capsys: Capture) -> None:
 
 @pytest.mark.slow
 def test_the_schedule_counts_waves_that_are_in_the_loop() -> None:
-    """Four workgroups reside, but the oldest hardly leaves the others a clock to enter the loop: it counts, not the four."""
+    """Four workgroups reside and take turns at the matrix units: they count while they are in the loop, so less than four."""
     board = replace(target("mi355x"), num_cus=4, xcds=1)
     tree = TiledComputation(1024, 512, 512, board, dtype="f64")
     (loop,) = schedules(tree).values()
-    assert 0.9 < loop.utilisation <= 1 and 1 <= loop.waves < 2
+    assert 0.9 < loop.utilisation <= 1 and 3.5 < loop.waves < 3.99
 
 
 @pytest.mark.parametrize("policy, rounds", [("published", 4), ("corrected", 2)])

@@ -59,7 +59,7 @@ def check(plan: Conv2dPlan) -> None:
     """Raises LaunchError if a plan cannot be emitted."""
     p, e = plan.problem, plan.problem.element.bytes
     last, sums = p.layout == "nhwc", dtype(p.accumulator if plan.second_pass else p.dtype_c).bytes
-    channels = (p.ic, p.oc) if last else (plan.tile_ic // plan.factor**2, plan.tile_oc)
+    channels = (p.ic, p.oc) if last else (plan.step_channels, plan.tile_oc)
     spans = {
         "input pixels" if last else "input channels of a step": channels[0] * p.ih * p.iw * e,
         "output pixels" if last else "output channels of a tile": channels[1] * p.oh * p.ow * sums,
@@ -128,7 +128,7 @@ class ConvEmitter(Visitor):
         """Emits buffers of X and W, and addresses of loads, LDS writes and reads; allocates the arrays' registers."""
         k, plan, p, tiles = self.k, self.plan, self.plan.problem, self.place.tile
         step, part = block.loop("ic").tile, root.loop("ic").tile
-        sources, steps, of_part = step // plan.factor**2, -(-len(root.axes["ic"]) // step), -(-part // step)
+        sources, steps, of_part = plan.step_channels, -(-len(root.axes["ic"]) // step), -(-part // step)
         self.scratch = k.v.alloc("temporary")
         regions = k.region("W, two taps", 2 * plan.taps.nbytes), k.region("X halo", plan.halo.nbytes)
         resources = k.s.alloc("W buffer", 4), k.s.alloc("X buffer", 4)

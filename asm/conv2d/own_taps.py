@@ -162,29 +162,24 @@ class OwnTaps:
         """Emits target = bytes from a packed output channel's first element to a tap of an input channel. Overwrites the tap.
 
         The order is (channel steps, windows' rows, windows' columns, rows, columns of a window, channels of a step). `factor` rows
-        and columns of taps are channels.
+        and columns of taps are outermost in these channels.
         """
         k, plan, f = self.k, self.plan, self.plan.factor
         (down, across), (high, wide) = plan.windows, plan.window
-        if f > 1:
-            inner = k.s.alloc("channel of the plan")
-            k.s_lshl_b32(inner, channel, log2(f * f))
-            for tap, weight in ((row, f), (column, 1)):
-                k.s_and_b32(target, tap, f - 1)
-                k.s_mul_i32(target, target, weight)
-                k.s_add_u32(inner, inner, target)
-                k.s_lshr_b32(tap, tap, log2(f))
-            channel = inner
-        k.s_lshr_b32(target, channel, log2(plan.tile_ic))
+        inner = k.s.alloc("channel of the step")
+        k.s_and_b32(inner, channel, plan.step_channels - 1)
+        for tap, weight in ((row, f), (column, 1)) if f > 1 else ():
+            k.s_and_b32(target, tap, f - 1)
+            k.s_mul_i32(target, target, weight * plan.step_channels)
+            k.s_add_u32(inner, inner, target)
+            k.s_lshr_b32(tap, tap, log2(f))
+        k.s_lshr_b32(target, channel, log2(plan.step_channels))
         inner_row = scalar_divmod(k, row, high, high * down, "row of the window")
         inner_column = scalar_divmod(k, column, wide, wide * across, "column of the window")
         for count, index in ((down, row), (across, column), (high, inner_row), (wide, inner_column)):
             k.s_mul_i32(target, target, count)
             k.s_add_u32(target, target, index)
         k.s_mul_i32(target, target, plan.taps.packed_bytes)
-        k.s_and_b32(row, channel, plan.tile_ic - 1)
-        k.s_mul_i32(row, row, self.bytes)
-        k.s_add_u32(target, target, row)
-        k.s.free(inner_row, inner_column)
-        if f > 1:
-            k.s.free(channel)
+        k.s_mul_i32(inner, inner, self.bytes)
+        k.s_add_u32(target, target, inner)
+        k.s.free(inner_row, inner_column, inner)

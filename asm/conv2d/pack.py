@@ -78,7 +78,7 @@ def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dic
             k.s_mul_i32(window, window, taps)
             k.s_add_u32(place[name], place[name], window)
             k.s.free(window)
-    k.s_mul_i32(place["step"], place["step"], plan.tile_ic)
+    k.s_mul_i32(place["step"], place["step"], plan.step_channels)
     return place
 
 
@@ -91,12 +91,12 @@ def _move_block(k: KernelBuilder, plan: Conv2dPlan, place: dict[str, Reg], sourc
         k.comment(f"elements {start}.. of the block")
         k.v_add_u32(scratch, start, k.work_item)
         k.v_lshrrev_b32(oc, log2(plan.tile_ic), scratch)
-        k.v_and_b32(channel, plan.tile_ic - 1, scratch)
-        k.v_add_u32(channel, place["step"], channel)
-        k.v_and_b32(column, f - 1, channel)
-        k.v_lshrrev_b32(row, log2(f), channel)
-        k.v_and_b32(row, f - 1, row)
-        k.v_lshrrev_b32(channel, log2(f * f), channel, note="input channel of W")
+        k.v_and_b32(row, plan.tile_ic - 1, scratch)
+        k.v_and_b32(channel, plan.step_channels - 1, row)
+        k.v_add_u32(channel, place["step"], channel, note="input channel of W")
+        k.v_lshrrev_b32(row, log2(plan.step_channels), row, note="tap that is channels")
+        k.v_and_b32(column, f - 1, row)
+        k.v_lshrrev_b32(row, log2(f), row)
         k.v_add_u32(row, place["kh"], row)
         k.v_add_u32(column, place["kw"], column)
         compare_below(k, inside, plan.merged.icg, channel)

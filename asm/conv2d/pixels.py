@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import Operand
 from simgpu.asm.parts.buffers import OUTSIDE
@@ -59,3 +61,29 @@ def pixel_offset(
         k.v_add_u32(target, plane, target)
     k.v_cndmask_b32(target, OUTSIDE, target, "vcc", note=note)
     k.s.free(width, inside)
+
+
+def tap_offsets(k: KernelBuilder, targets: Sequence[Reg], pixel: tuple[Reg, Reg], p: Conv2dProblem, factor: int) -> None:
+    """Emits, for factor x factor taps, the byte offsets of their pixels in an image of X, OUTSIDE or more if not in it.
+
+    pixel: row and column under the first tap. Rows and columns have offsets of their own, OUTSIDE each. Twice OUTSIDE is 2^31.
+    """
+    parts = k.v.alloc("row's offset"), k.v.alloc("columns' offsets", factor)
+    size, scalar, place = input_strides(p)[1], k.s.alloc("bytes"), k.v.alloc("place")
+
+    def offset(target: Reg, axis: int, tap: int, limit: int, apart: int) -> None:
+        k.v_add_u32(place, tap * p.dilation[axis], pixel[axis])
+        compare_below(k, "vcc", limit, place)
+        k.s_mov_b32(scalar, apart)
+        k.v_mul_lo_u32(place, place, scalar)
+        k.v_cndmask_b32(target, OUTSIDE, place, "vcc", note=f"{('row', 'column')[axis]} of tap {tap}, or outside the image")
+
+    for tap in range(factor):
+        offset(parts[1][tap], 1, tap, p.iw, size)
+    for number, target in enumerate(targets):
+        down, across = divmod(number, factor)
+        if across == 0:
+            offset(parts[0], 0, down, p.ih, p.iw * size)
+        k.v_add_u32(target, parts[0], parts[1][across], note=f"tap {down},{across}")
+    k.v.free(*parts, place)
+    k.s.free(scalar)

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from itertools import product
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
-from simgpu.asm.conv2d.pixels import compare_below, input_strides, pixel_offset
+from simgpu.asm.conv2d.pixels import compare_below, input_strides, pixel_offset, tap_offsets
 from simgpu.asm.parts.buffers import ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer, load_offset_to_row_end, shift_down
 from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
@@ -36,7 +36,7 @@ class HaloStaging:
         p = plan.problem
         self.bytes, self.words, self.layout = p.element.bytes, p.element.registers, plan.halo
         self.chunk_words = self.layout.chunk // 4
-        self.channels = plan.tile_ic // plan.factor**2
+        self.channels = plan.step_channels
         self.last = p.layout == "nhwc"  # True if channels are last
         self.channel_bytes, self.pixel_bytes, self.image_bytes = input_strides(p)
         clips = plan.tails != () and plan.end_of_channels == "buffer"
@@ -135,16 +135,11 @@ class HaloStaging:
 
     def _place(self, position: int, row: Reg, column: Reg) -> None:
         """Emits the offset of a pixel or, with `factor` > 1, of each of the pixels that are its channels."""
-        k, p, f = self.k, self.plan.problem, self.plan.factor
-        if f == 1:
+        if (factor := self.plan.factor) == 1:
             self._offset(self.offsets[position], (row, column), f"pixel {position}")
             return
-        down, across = k.v.alloc("shifted row"), k.v.alloc("shifted column")
-        for number, (dy, dx) in enumerate(product(range(f), range(f))):
-            k.v_add_u32(down, dy * p.dilation[0], row)
-            k.v_add_u32(across, dx * p.dilation[1], column)
-            self._offset(self.offsets[position * f * f + number], (down, across), f"pixel {position}, tap {dy},{dx}")
-        k.v.free(down, across)
+        taps = range(position * factor**2, (position + 1) * factor**2)
+        tap_offsets(self.k, [self.offsets[tap] for tap in taps], (row, column), self.plan.problem, factor)
 
     def _offset(self, target: Reg, pixel: tuple[Reg, Reg], note: str) -> None:
         """Emits target = byte offset of a pixel (row, column) of X, OUTSIDE if not in the image. target may be the row."""
@@ -206,8 +201,9 @@ class HaloStaging:
         if self.windowed:
             addresses = self._window_addresses(places)
         pieces = [(place, f"X pixel {position}", addresses[place]) for place, position in places]
-        for channel in range(0, plan.channels_of_piece, plan.channels_at_once):
-            source, tap = divmod(channel, f * f)
+        of_tap = plan.channels_of_piece // f**2
+        for source, tap in product(range(0, of_tap, plan.channels_at_once), range(f * f)):
+            channel = tap * of_tap + source
             if plan.tails and tap == 0:
                 self._end_channels(source, left)
             for place, note, taps in pieces:
@@ -289,13 +285,14 @@ class HaloStaging:
     def _move_cut(self, batch: int, tail: int, left: Reg) -> None:
         """Moves the channels of loads that began earlier to their places, in a step of `tail` channels."""
         k, plan, at_once = self.k, self.plan, self.plan.channels_at_once
-        piece, channel = divmod(tail, plan.channels_of_piece)
+        each, taps = plan.channels_of_piece, plan.factor**2
+        piece, channel = divmod(tail, each // taps)
         k.s_cmp_eq_u32(left, tail)
         with k.jump_over("scc0", "whole_loads"):
-            k.v_cmp_eq_u32("vcc", piece * plan.channels_of_piece, self.first_channel, note="the piece that the group's end cuts")
+            k.v_cmp_eq_u32("vcc", piece * each, self.first_channel, note="the piece that the group's end cuts")
             with k.lanes("vcc") if plan.pieces > 1 else nullcontext():
-                for place, _ in enumerate(self._positions(batch)):
-                    shift_down(k, self._registers(place, channel), (at_once - tail % at_once) * self.bytes)
+                for place, tap in product(range(len(self._positions(batch))), range(taps)):
+                    shift_down(k, self._registers(place, tap * each // taps + channel), (at_once - tail % at_once) * self.bytes)
 
     def _pack(self, batch: int) -> None:
         """Packs the batch's elements of less than 4 bytes, which have a register each."""

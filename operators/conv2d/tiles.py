@@ -90,10 +90,15 @@ class Conv2dPlan(Derivation):
         """True if the last merged group has fewer groups than the others."""
         return self.problem.groups % self.groups > 0
 
+    @property
+    def step_channels(self) -> int:
+        """Channels of X in a step: tile_ic, or fewer with `factor` > 1, as taps are channels then. Each tap has them in turn."""
+        return self.tile_ic // self.factor**2
+
     @cached_property
     def tails(self) -> tuple[int, ...]:
         """Channels of X in groups' last steps that have fewer than a step, if channels are last. In nchw X's buffer ends there."""
-        p, step = self.merged, self.tile_ic // self.factor**2
+        p, step = self.merged, self.step_channels
         last = self.problem.ic - (p.groups - 1) * p.icg  # channels of the last group
         return tuple(sorted({p.icg % step, last % step} - {0})) if p.layout == "nhwc" else ()
 
@@ -219,9 +224,9 @@ class Conv2dPlan(Derivation):
     def channels_at_once(self) -> int:
         """Channels of a pixel in one load of X. With channels last: 16 bytes, which begin anywhere, if the group has as many."""
         p, e = self.problem, self.problem.element.bytes
-        if p.layout == "nchw" or self.factor > 1:
+        if p.layout == "nchw":
             return 1
-        together = min(WIDEST // e, self.tile_ic, 1 << self.merged.icg.bit_length() - 1)
+        together = min(WIDEST // e, self.step_channels, 1 << self.merged.icg.bit_length() - 1)
         return together if together * e >= _WORD else 1
 
     @property
@@ -322,7 +327,8 @@ def halo_layout(p: Conv2dProblem, rows: int, cols: int, tile_ic: int, atom: MFMA
 def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
     """Returns W (oc,ic/groups,kh,kw) in the layout that the plan's kernel reads.
 
-    It is (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC) of the merged groups, with each padded.
+    It is (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC) of the merged groups, with each padded. Taps that are channels are the
+    outermost part of a step's tIC.
 
     >>> import numpy as np
     >>> from simgpu import operators
@@ -336,4 +342,6 @@ def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
         array = space_to_channel_filter(plan.merged, plan.factor, array)
     array = windowed_filter(p, plan.window, plan.tile_ic, array)
     groups = array.reshape(cut.groups, cut.ocg, *cut.by_channels[1][1:])
-    return np.concatenate([pack_filter(group, plan.tile_oc, plan.tile_ic) for group in groups])
+    packed = np.concatenate([pack_filter(group, plan.tile_oc, plan.tile_ic) for group in groups])
+    by_tap = packed.reshape(*packed.shape[:-1], plan.step_channels, plan.factor**2).swapaxes(-1, -2)
+    return np.ascontiguousarray(by_tap).reshape(packed.shape)

@@ -293,11 +293,30 @@ def test_all_steps_load_16_bytes_at_once(target, dt, groups):
     assert len(set(re.findall(r"(buffer_load_\w+) .*X pixel 0, channel 0", text))) == 1 and "dwordx4" in text
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("target", "dt", "ic", "suffix"), [
+    ("gfx908", "bf16", 8, "dwordx4"), ("gfx90a", "f16", 3, "dword"), ("gfx90a", "i8", 16, "dwordx4"),
+    ("gfx942", "f32", 3, "dwordx2"), ("gfx942", "fp8", 13, "dwordx2"), ("gfx950", "bf8", 5, "dword"),
+    ("gfx950", "f16", 1, "ushort"),
+])  # fmt: skip
+def test_few_channels_are_loaded_at_once_under_each_tap(target, dt, ic, suffix, groups):
+    """Taps become channels, and each has the channels of a pixel in turn; a load that a group's end cuts ends there."""
+    p = Conv2dProblem(2, ic * groups, 19, 18, 21 * groups, 3, 5, (1, 2), (1, 2), (2, 1), groups, dtype=dt, layout="nhwc")
+    result = convolve(p, target, check=True, special=dt != "i8")
+    plan = result.plan
+    assert plan.factor > 1 and plan.channels_at_once == min(1 << ic.bit_length() - 1, 16 // p.element.bytes)
+    assert_right(result)
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+    loads = re.findall(r"buffer_load_(\w+) .*X pixel 0, channel (\d+)", asm.emit(Conv2d(p, target)).text)
+    assert {form for form, _ in loads} == {suffix}
+    assert len({channel for _, channel in loads}) == plan.tile_ic // plan.channels_at_once
+
+
 @pytest.mark.parametrize(("target", "dt"), [("gfx90a", "f16"), ("gfx942", "fp8"), ("gfx942", "f32")])
 def test_the_last_of_merged_groups_ends_its_loads_elsewhere(target, dt):
     """11 groups of 6 channels, of which a block computes several; the last block has fewer, and its pixels end there."""
     p = Conv2dProblem(2, 66, 9, 33, 33, 3, 3, padding=(1, 1), groups=11, dtype=dt, layout="nhwc")
-    result = convolve(p, target, check=True, special=True)
+    result = convolve(p, target, check=True, special=True, groups=0)
     assert result.plan.ragged and len(result.plan.tails) == 2 and result.plan.end_of_channels == "cut load"
     assert_right(result)
     assert not [str(finding) for run in result.runs for finding in run.findings]

@@ -40,7 +40,7 @@ class GemmPlan(Derivation):
 
     Under "corrected": waves_m = waves_n = 2. tile_m and tile_n are multiples of 2*atom.m from 32 to 256, powers of two or not
     (96, 160, ...). warp_k = max(atom.k, G*16/e) is the span of one 128-bit LDS read per lane (16 for f32). tile_k is warp_k or
-    2*warp_k. If loads decide, it may be a larger power of two of these that divides k. Each lane stages a multiple of 8 bytes
+    2*warp_k. If loads decide, it may be a larger power of two of these. Each lane stages a multiple of 8 bytes
     of A and of B a stage, at most 128, or 192 by cache lines (`limits.by_lines`). There are two stages if LDS holds them.
 
     `grid` covers one product and all of K. The batch (problem.batch) and the split of K (split_k, each part k_steps_per_block

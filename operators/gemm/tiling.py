@@ -166,8 +166,8 @@ def _steps(
 ) -> Iterator[Tiling]:
     """Yields a tile with one span of K per step and, if that fits, with two; tiles loaded by cache lines have only one.
 
-    If the matrix units are idle, it keeps doubling the spans while a step of a CU's blocks takes less time than its loads. Steps
-    of more than two spans must divide K, because a step that K does not fill is loaded element by element.
+    If the matrix units are idle, it keeps doubling the spans while a step of a CU's blocks takes less time than its loads. It
+    stops if K fills these steps, but not longer ones: loads to the ends of rows take instructions (`edges`).
     """
     unit, span, spans = _unit(problem, atom_of(problem, descriptor)), t.tile_k, 1
     x, y = t.tile_m // unit, t.tile_n // unit
@@ -182,7 +182,8 @@ def _steps(
         if by_lines(problem, t):  # it has as many loads in flight as a longer step, and requests fewer lines
             return
         covered, spans = t.idle and reduction(t).hides_loads(1), 2 * spans
-        if spans * span > most or (spans > 2 and (covered or problem.k % (spans * span))):
+        ends = problem.k % (spans * span) > 0 and problem.k % t.tile_k == 0
+        if spans * span > most or (spans > 2 and (covered or ends)):
             return
         bound = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit, tile_k=spans * span, warp_k=span))
         if bound.broken_limit(x, y) or max(x, y) > bound.longest:

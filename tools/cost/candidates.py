@@ -22,7 +22,7 @@ LARGEST_SIDE = 256
 SIZE = 256  # of the problem whose tiles are listed
 MOST_PARTS = 512  # of K in this search; the planner has no such limit
 SPANS = (1, 2)  # K spans in a step
-DEEP_SPANS = (4, 8, 16)  # more spans for idle matrix units, if they divide K: else a step's elements are loaded one by one
+DEEP_SPANS = (4, 8, 16)  # more spans for idle matrix units
 LANE_BYTES = 128  # bytes of one operand that a lane stages: eight 128-bit loads
 
 
@@ -75,6 +75,6 @@ def candidates(plan: GemmPlan) -> Candidates:
     p = plan.problem
     # Registers and LDS depend on the other fields only; every type of scales takes these sizes.
     kind: Any = replace(p, m=SIZE, n=SIZE, k=SIZE, batch=1, lda=None, ldb=None, ldc=None)
-    deep = tuple(spans for spans in DEEP_SPANS if plan.tiling.idle and p.k % (spans * plan.warp_k) == 0)
+    deep = tuple(spans for spans in DEEP_SPANS if plan.tiling.idle)
     rows = _fitting(kind, plan.descriptor, plan.warp_k, plan.stages, deep)
     return Candidates(rows, splits() if p.splits else (1,))

@@ -216,7 +216,7 @@ def test_errors(capsys: Capture, more: list[str], words: str) -> None:
 @pytest.mark.slow
 def test_a_split_sum_is_compared_by_parts(capsys: Capture) -> None:
     """A workgroup's accumulators hold its part of the product over k."""
-    split = ["trace", "gemm", "-m", "16", "-n", "16", "-k", "500", "--at", "gemm_f32_nn_32x32x32_part_multiplied_0"]
+    split = ["trace", "gemm", "-m", "16", "-n", "16", "-k", "544", "--at", "gemm_f32_nn_32x32x32_part_multiplied_0"]
     tile = ["--tile", "a[0:3] is D of v_mfma_f32_16x16x4f32"]
     assert main([*split, *tile, "--group", "1", "--against", "C.1"]) == 0
     assert main([*split, *tile, "--group", "1", "--against", "C.0"]) == 1

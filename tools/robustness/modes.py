@@ -10,8 +10,9 @@ operators: GEMM, convolution, softmax and attention of random shapes, on several
 Each kernel runs plain, on one thread, checked, with numerics, and by the debugger to its last instruction. Operators run in slices
 instead of the debugger. Programs and operators also run in weak mode, in late mode and with their waves in another order, by a seed
 that is the kernel's number: they have their waits and no races. A launch that fails must fail with the same error at the same
-instruction in each mode, except that only checks end it at a load that reads outside LDS. The debugger has private memory
-elsewhere, so it runs no kernel that names FLAT_SCRATCH. The exit status is 1 if a kernel differed.
+instruction in each mode, except that only checks end it at a load that reads outside LDS. The debugger has arguments and
+private memory elsewhere, so it runs no kernel that names FLAT_SCRATCH, and a stream that stores another such address differs in
+`replayed` alone. The exit status is 1 if a kernel differed.
 """
 
 from __future__ import annotations

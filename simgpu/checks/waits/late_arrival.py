@@ -2,8 +2,8 @@
 
 Plain and checked mode complete an operation at once. In late mode its registers, or its bytes of LDS, hold their old values until
 it completes: at the latest at an s_waitcnt that certainly completes it, in order within a queue that is in order. A wave's own LDS
-reads see its earlier LDS writes, because its LDS operations execute in order; other waves see them when they complete. Stores and
-atomics take effect at once. A kernel with enough waits gives the same results under every seed.
+reads see its earlier LDS writes, because its LDS operations execute in order, flat ones included; other waves see them when they
+complete. Stores and atomics take effect at once. A kernel with enough waits gives the same results under every seed.
 
 `Device(late=seed)` is the mode. Without a seed, as in `simgpu.tools.robustness.mutate` and tests, which set `Device.checks`,
 operations complete as late as possible, and their destinations hold poison before.
@@ -342,8 +342,10 @@ class LateArrival(Check):
 
 
 def _lds_use(inst: Instruction, effect: Effect) -> int:
-    """Returns how an operation uses LDS; NO_LDS also for flat ones, which use it at once."""
+    """Returns how an operation uses LDS. Flat ones may; LLVM has no wait between a wave's LDS writes and them."""
     memory = inst.spec.memory
+    if effect.queue is FLAT:
+        return READ if memory is not None and memory.op == "load" else ATOMIC
     if effect.queue is VM:
         return WRITE if effect.dma and effect.lds == "write" else NO_LDS
     if effect.queue is not DS or not effect.lds:

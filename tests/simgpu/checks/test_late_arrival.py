@@ -84,6 +84,21 @@ def by_seed(target: str, lines: list[str], seeds: Iterable[int] = SEEDS) -> list
     return found
 
 
+SHARED = ["s_mov_b32 m0, -1", "s_mov_b64 s[20:21], src_shared_base", "v_mov_b32 v4, v60", "v_mov_b32 v5, s21",
+          "v_add_u32 v6, 1, v0"]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["gfx908", "gfx942"])
+def test_flat_accesses_follow_the_wave_s_writes_to_lds(target: str) -> None:
+    """LLVM has no wait between ds_write and a flat access of the same wave."""
+    loaded = [*SHARED, "ds_write_b32 v60, v6", "flat_load_dword v1, v[4:5]", "s_waitcnt vmcnt(0) lgkmcnt(0)"]
+    stored = [*SHARED, "v_mov_b32 v7, 0", "ds_write_b32 v60, v7", "flat_store_dword v[4:5], v6", "ds_read_b32 v1, v60",
+              "s_waitcnt vmcnt(0) lgkmcnt(0)"]  # fmt: skip
+    for lines in (loaded, stored):
+        assert all((row == VALUES).all() for row in by_seed(target, lines))
+        assert (results(target, lines) == VALUES).all()
+
+
 def kinds(found: list[np.ndarray], **wanted: object) -> set[str]:
     """Returns the names of the values that were found, all lanes alike."""
     names = [next((name for name, want in wanted.items() if (row == want).all()), "other") for row in found]

@@ -104,7 +104,7 @@ class Compiler:
         self._machine_digest = machine_digest(self.host)
         self._names: dict[str, str] = {}  # by key; keys of the same IR share a name
         self._loader = Loader()
-        self._sizes: dict[str, int] = {}  # bytes of a loaded function's object file, by name
+        self._entered: dict[str, int] = {}  # addresses of the functions that were asked for, by name
         self._called: dict[str, str] = {}  # by name: keys of functions that handlers call
         self._pending: dict[str, ModuleSource] = {}  # by key: sources of functions that handlers call, until they are compiled
         self._new: dict[str, bytes] = {}  # by name: object files that are compiled but not loaded
@@ -139,8 +139,9 @@ class Compiler:
             name = self._known_name(key)
             if found is not None or name is None:
                 return found
-            if name in self._loader.addresses:
-                return self._enter(key, name)
+            if name in self._entered:
+                self._addresses[key] = self._entered[name]
+                return self._entered[name]
             code = self._new.pop(name, None)
             if code is None:
                 code = self.kept.load(name)
@@ -153,16 +154,12 @@ class Compiler:
             for called in self._calls(code) or ():
                 if called != key:
                     self.address_of_source(called, CALLED[called])
-            names = _names(NAME, code)
-            self._loader.load(code, names)
-            self._sizes = dict.fromkeys(names, len(code)) | self._sizes
-        if name not in self._loader.addresses:
+            self._loader.load(code, _names(NAME, code))
+        address = self._loader.addresses.get(name)
+        if address is None:
             raise SimError(f"internal: the object file of {key} has no function {name}")
-        return self._enter(key, name)
-
-    def _enter(self, key: str, name: str) -> int:
-        address = self._addresses[key] = self._loader.addresses[name]
-        self.code[address] = key, self._sizes[name]
+        self._addresses[key] = self._entered[name] = address
+        self.code[address] = key, len(code)
         return address
 
     def _make(self, key: str, source: ModuleSource) -> bytes:

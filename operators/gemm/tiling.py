@@ -70,7 +70,7 @@ _LANE_LOAD = 16  # bytes of a lane's 128-bit load
 _LANE_BYTES = 128  # most bytes of one operand that a lane stages: MOST_LOADS such loads
 WORD = 4  # bytes of a register
 _LONGEST = 256  # most elements of a side, for a wave's masks and addresses
-_MANY_STEPS = 8  # steps of K from which on loads to the ends of rows cost less than longer steps gain
+_MANY_STEPS = 8  # steps of a block from which on loads to the ends of rows cost less than longer steps gain
 
 
 def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
@@ -183,7 +183,8 @@ def _steps(
         if by_lines(problem, t):  # it has as many loads in flight as a longer step, and requests fewer lines
             return
         covered, spans = t.idle and reduction(t).hides_loads(1), 2 * spans
-        ends = problem.k % (spans * span) > 0 and problem.k % t.tile_k == 0 and problem.k < _MANY_STEPS * spans * span
+        many = _MANY_STEPS * (2 if problem.splits else 1)  # blocks may share K
+        ends = problem.k % (spans * span) > 0 and problem.k % t.tile_k == 0 and problem.k < many * spans * span
         if spans * span > most or (spans > 2 and (covered or ends)):
             return
         bound = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit, tile_k=spans * span, warp_k=span))

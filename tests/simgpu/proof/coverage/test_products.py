@@ -87,12 +87,12 @@ BROKEN = {
     "k-of-A": ("v_xor_b32 v12, 64, v3 ", "v_xor_b32 v12, 32, v3 ", 1, PAIRS),
     "k-of-B": ("ds_read_b32 v20, v13 offset:2304 ", "ds_read_b32 v20, v13 offset:2432 ", 1, PAIRS),
     "fragments-swapped": (f"{MFMA}, v9, v19, a[0:3] ", f"{MFMA}, v9, v20, a[0:3] ", 1, PAIRS),
-    "stage-of-reads": ("v_add_u32 v3, s30, v3 ", "v_add_u32 v3, 0, v3 ", 2, PAIRS),
+    "stage-of-reads": ("v_add_u32 v3, s30, v3 ", "v_add_u32 v3, 0, v3 ", 2, "something else than elements of A and B"),
     "stage-of-writes": ("v_subrev_u32 v26, s30, v26 ", "v_subrev_u32 v26, 0, v26 ", 1, PAIRS),
     "swizzle": ("v_xor_b32 v24, v24, v2 ", "v_or_b32 v24, v24, v2 ", 1, PAIRS),
     "rows-of-A": ("v_mul_u32_u24 v3, 0x80, v1 ", "v_mul_u32_u24 v3, 0x80, v2 ", 1, "products of different rows"),
     "rows-of-C": ("v_mul_u32_u24 v3, 4, v2 ", "v_mul_u32_u24 v3, 4, v1 ", 1, OTHER),
-    "another-accumulator": ("v_accvgpr_read_b32 v8, a1", "v_accvgpr_read_b32 v8, a2", 1, OTHER),
+    "another-accumulator": ("v_accvgpr_read_b32 v8, a1", "v_accvgpr_read_b32 v8, a2", 1, "an operand of the epilogue"),
     "not-cleared": ("v_accvgpr_write_b32 a1, 0 ", "s_nop 0 ", 1, "added to something else than the sum"),
 }
 # What no tried launch does: a branch that needs other sizes, beta, and registers that do not begin with 0.

@@ -147,6 +147,7 @@ def _libc() -> Any:
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_ssize_t]
     libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     return libc
 
 
@@ -165,12 +166,15 @@ def load_elf(code: bytes, known: Mapping[str, int]) -> dict[str, int]:
     Raises Unsupported for another format, for writable data, a relocation that is no absolute address, an unknown function.
     """
     file = ElfFile(code)
-    file.place(0, known)  # before memory is taken: it may raise
     size = len(file.image)
     base = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
     if base == FAILED:
         raise _refusal(size)
-    found = file.place(base, known)
+    try:
+        found = file.place(base, known)
+    except Unsupported:
+        _libc().munmap(base, size)
+        raise
     ctypes.memmove(base, bytes(file.image), size)
     if _libc().mprotect(base, size, mmap.PROT_READ | mmap.PROT_EXEC):
         raise _refusal(size)

@@ -183,14 +183,14 @@ def _steps(
         if by_lines(problem, t):  # it has as many loads in flight as a longer step, and requests fewer lines
             return
         covered, spans = t.idle and reduction(t).hides_loads(1), 2 * spans
-        many = _MANY_STEPS * (2 if problem.splits else 1)  # blocks may share K
-        ends = problem.k % (spans * span) > 0 and problem.k % t.tile_k == 0 and problem.k < many * spans * span
-        if spans * span > most or (spans > 2 and (covered or ends)):
+        longer, many = spans * span, _MANY_STEPS * (2 if problem.splits else 1)  # blocks may share K
+        ends = problem.k % longer > 0 and problem.k % t.tile_k == 0 and problem.k < many * longer
+        if longer > most or (spans > 2 and (covered or ends)):
             return
-        bound = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit, tile_k=spans * span, warp_k=span))
+        bound = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit, tile_k=longer, warp_k=span))
         if bound.broken_limit(x, y) or max(x, y) > bound.longest:
             return
-        t = replace(t, tile_k=spans * span, warp_k=spans * span if problem.scales == "block" else span)
+        t = replace(t, tile_k=longer, warp_k=longer if problem.scales == "block" else span)
 
 
 def _beside_powers(problem: GemmProblem, unit: int, bound: SideLimits) -> dict[str, Sides]:

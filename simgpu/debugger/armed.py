@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.debugger.native.points import HIT, TABLE_SLOT, dispatcher
+from simgpu.debugger.native.points import HIT, TABLE_SLOT, WAVE, always_test, dispatcher
 
 if TYPE_CHECKING:
     from simgpu.engine.program import Program
@@ -40,9 +40,14 @@ class ArmedPoints:
         self._table = np.zeros((program.count + 1, 2), np.uint64)  # the replaced handler; address of the points
         self._lists: dict[int, np.ndarray] = {}
         self._points: dict[int, list[Point]] = {}
-        self._only: Point | None = None  # point of `arm_once`
         self._dispatcher = program.compiler.address("debugger dispatcher", dispatcher)
         program.records[program.count, TABLE_SLOT : TABLE_SLOT + 2].view(np.uint64)[0] = self._table.ctypes.data
+        # For steps: a point, its list, direct successors by record, and fast access to the arrays.
+        self._stepper = Point(always_test(program.compiler))
+        self._steps = np.array((1, self._stepper.test, self._stepper.address), np.uint64)
+        self._steps_at = int(self._steps.ctypes.data)
+        self._next: dict[int, tuple[int, ...]] = {}
+        self._slots, self._entries, self._step_words = self._handlers.data, self._table.reshape(-1).data, self._stepper.words.data
 
     def at(self, record: int) -> list[Point]:
         """Returns the points at a record."""
@@ -56,23 +61,34 @@ class ArmedPoints:
         """Removes a point of a record."""
         self._set(record, [other for other in self.at(record) if other is not point])
 
-    def arm_once(self, record: int, point: Point) -> bool:
-        """Puts a point at a record until `disarm`. Does nothing and returns False if the record has other points."""
-        if record in self._points:
-            return False
-        if self._only is not point:
-            self._only = point
-            self._only_list = np.array((1, point.test, point.address), np.uint64)
-        self._table[record] = self._handlers[record], self._only_list.ctypes.data
-        self._handlers[record] = self._dispatcher
-        return True
+    def arm_next(self, record: int, wave: int) -> tuple[int, ...]:
+        """Makes a wave at a record stop after one instruction. Returns the records to `disarm`: its direct successors.
 
-    def disarm(self, record: int) -> None:
-        """Removes the point that `arm_once` armed."""
-        self._handlers[record] = self._table[record, 0]
+        It does nothing and returns () if one of them has points or is not lowered, or if there is none.
+        """
+        after = self._next.get(record) or self._successors(record)
+        self._step_words[WAVE] = wave
+        for at in after:
+            self._entries[2 * at], self._entries[2 * at + 1] = self._slots[at], self._steps_at
+            self._slots[at] = self._dispatcher
+        return after
+
+    def disarm(self, after: tuple[int, ...]) -> None:
+        """Undoes `arm_next`."""
+        for at in after:
+            self._slots[at] = self._entries[2 * at]
+
+    def _successors(self, record: int) -> tuple[int, ...]:
+        program = self.program
+        after = tuple(program.following(record))
+        if record in after or any(at in self._points or at not in program.instructions for at in after):
+            return ()
+        self._next[record] = after
+        return after
 
     def _set(self, record: int, points: list[Point]) -> None:
         handlers = self._handlers
+        self._next.clear()
         if points:
             flat = [len(points)]
             for point in points:

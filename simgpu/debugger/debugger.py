@@ -206,7 +206,7 @@ class Debugger(Moment):
             raise LaunchError(f"wave {number} ended: select another (waves), or go back")
         at = self.stop.place if self.stop.place.wave == number else self.replay.place(number)
         until = WavePlace(at.group, number, at.retired + count)
-        halt = self.replay.advance(number, count)
+        halt = self.replay.step(number, until.retired) if count == 1 else None
         if halt is not None and halt.kind == "arrived" and not halt.points:
             self.wave, self.stop = number, Stop("step", until)
             return self.stop

@@ -20,7 +20,7 @@ import numpy as np
 
 from simgpu.debugger.armed import ArmedPoints, Point
 from simgpu.debugger.native.clock import BASE, GO_ON, NEVER, ORDINALS, PASSES, Ordinals, RetiredClock
-from simgpu.debugger.native.points import ARRIVED, HIT, WAVE, always_test, arrival, place_words
+from simgpu.debugger.native.points import ARRIVED, HIT, WAVE, arrival, place_words
 from simgpu.debugger.place import WavePlace
 from simgpu.engine.device import Kernel
 from simgpu.engine.faults import all_wait
@@ -79,6 +79,7 @@ class Replay:
         self._count = -(-items[0] * items[1] * items[2] // layout.LANES)
         self.initial = initial
         self.armed: dict[int, ArmedPoints] = {}  # by the program's number
+        self._armed_at: dict[int, ArmedPoints] = {}  # by the address of the program's records
         self._wanted: list[tuple[int, Point]] = []  # points by record, lowered or not
         self.ordinals: Ordinals
         self._version = -1
@@ -90,7 +91,6 @@ class Replay:
         self._views: dict[int, list[tuple[np.ndarray, Wave, np.ndarray]]] = {}  # waves of a slot: bytes, fields, words
         initial.keep()  # private memory, and other allocations of the launch
         self._arrivals: list[tuple[int, Point]] = []
-        self._stepper = Point(always_test(self.device.compiler))
         self.count_lowered()
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ class Replay:
         before = getattr(self, "ordinals", None)
         self.ordinals = Ordinals.of(self.launch.programs.values())
         self.worker.set_context(ORDINALS, self.ordinals.table.ctypes.data)
-        self._table_of, self._order_of = self.ordinals.table.data, self.ordinals.order.data  # fast access
+        self._table_of = self.ordinals.table.data  # fast access
         self._offset = self._table_of[self.launch.entry, 0]  # excess of BASE's count over the retired count
         if before is not None:
             old, new = before.table, self.ordinals.table
@@ -195,7 +195,7 @@ class Replay:
             self.goals[self.goals != NEVER] += int(new[self.launch.entry, 0] - old[self.launch.entry, 0])
         for number, program in self.launch.programs.items():
             if number not in self.armed:
-                self.armed[number] = ArmedPoints(program)
+                self.armed[number] = self._armed_at[program.address] = ArmedPoints(program)
             armed = self.armed[number]
             for record, point in self._wanted:
                 if record in program.instructions and point not in armed.at(record):
@@ -253,33 +253,32 @@ class Replay:
             if not self._armed_for(state).at(state.resume):
                 words[GO_ON // 8] = 0
 
-    def advance(self, wave: int, count: int) -> Halt | None:
-        """Runs `count` instructions of the wave that has the turn, or fewer if something stops it.
+    def step(self, wave: int, retired: int) -> Halt | None:
+        """Runs one instruction of the wave that has the turn. retired: its retired count afterwards.
 
-        Returns None and does nothing if another wave has the turn, or if the next `count` instructions are not straight-line
-        code: use `resume` then.
+        Returns None and does nothing if another wave has the turn, or if the code does not say where the wave goes: use
+        `resume` then.
         """
-        if self.worker.job.wave != wave or not self._has_turn():
+        job = self.worker.job
+        if job.wave != wave or not self._has_turn():
             return None
-        state = self.wave(wave)
-        at, job = state.resume, self.worker.job
-        if state.status not in (Status.BREAK, Status.RUNNING) or not 0 < count < self._table_of[at, 1]:
+        state = self._view(wave)[1]
+        if state.status not in (Status.BREAK, Status.RUNNING):
             return None
-        record, armed = self._order_of[self._table_of[at, 0] + count], self._armed_for(state)
-        if not armed.arm_once(record, self._stepper):
+        armed = self._armed_for(state)
+        after = armed.arm_next(state.resume, wave)
+        if not after:
             return None
-        self.aim(wave, self.retired_count(wave) + count)  # in case it jumps away
-        self._let_on(0)
-        self._stepper.words[WAVE] = wave
-        self._stopping = False
-        job.pause = PIECE
-        status = running.run_worker(job, self.worker.slots)
-        armed.disarm(record)
-        if status == scheduler.NEED_PYTHON and state.status == Status.BREAK and state.resume == record and job.wave == wave:
-            self.goals[wave] = NEVER
+        try:
+            self._let_on(0)
+            job.pause = PIECE
+            status = running.run_worker(job, self.worker.slots)
+        finally:
+            armed.disarm(after)
+        if status == scheduler.NEED_PYTHON and state.status == Status.BREAK and state.resume in after and job.wave == wave:
             return Halt("arrived", wave)
-        if self._has_turn():
-            self._aim(self.running)
+        self.aim(wave, retired)
+        self._aim(wave)
         try:
             with self._interruptible():
                 return self._resume(status)
@@ -294,7 +293,7 @@ class Replay:
 
     def _armed_for(self, state: Wave) -> ArmedPoints:
         """Returns the points of the program that a wave runs."""
-        return next(armed for armed in self.armed.values() if armed.address == state.records)
+        return self._armed_at[state.records]
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

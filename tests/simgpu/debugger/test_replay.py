@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -100,6 +101,62 @@ def test_stops_do_not_change_what_runs() -> None:
             debugger.step(rng.randrange(1, 20_000), rng.randrange(4))
 
     assert alone == raced(by_steps)
+
+
+# Jumps of all kinds, modes that change programs, a barrier and a sleep.
+WINDING = """
+v_lshrrev_b32 v1, 6, v0
+v_readfirstlane_b32 s6, v1
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+v_lshlrev_b32 v2, 2, v0
+v_cvt_f32_u32 v3, v0
+s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 1
+v_mul_f32 v4, 0x3dcccccd, v3
+s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 0
+v_add_f32 v4, v4, v4
+s_mov_b32 s7, 3
+again:
+s_call_b64 s[8:9], twice
+s_sub_u32 s7, s7, 1
+s_cmp_eq_u32 s7, s6
+s_cbranch_scc1 odd
+s_branch join
+odd:
+s_sleep 1
+v_add_f32 v4, v4, v3
+join:
+s_barrier
+s_set_gpr_idx_on s7, 1
+v_mov_b32 v5, v3
+s_set_gpr_idx_off
+s_cmp_lg_u32 s7, 0
+s_cbranch_scc1 again
+s_waitcnt lgkmcnt(0)
+global_store_dword v2, v4, s[4:5]
+s_endpgm
+twice:
+v_add_f32 v4, v4, v4
+s_setpc_b64 s[8:9]
+"""
+
+
+@pytest.mark.parametrize("order", [(0,), (1, 0), (0, 1)])
+def test_single_steps_arrive_where_goto_does(order: tuple[int, ...]) -> None:
+    """Steps of the waves in turn: from each stop, the state is that of another replay which ran there at once."""
+    devices = [simgpu.Device("gfx90a", threads=1) for _ in range(2)]
+    calls = [{"grid": 1, "block": 128, "args": [gpu.upload(np.zeros(128, np.float32))]} for gpu in devices]
+    kernels = [loaded_kernel(gpu, WINDING, "buffer") for gpu in devices]
+    with simgpu.debug(kernels[0], **calls[0]) as steps, simgpu.debug(kernels[1], **calls[1]) as jumps:
+        for wave in itertools.cycle(order):
+            before = steps.wave_place(wave).retired
+            stop = steps.step(wave=wave)
+            if steps.replay.waves_left < 2:
+                break
+            assert stop.place == WavePlace((0, 0, 0), wave, before + 1)
+            jumps.goto(WavePlace((0, 0, 0), 0, 0))
+            jumps.goto(stop.place)
+            assert digest(steps, devices[0]) == digest(jumps, devices[1]), stop.place
+        assert steps.wave_place(0).retired > 40
 
 
 def test_which_memory_a_workgroup_begins_from() -> None:

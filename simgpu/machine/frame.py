@@ -23,6 +23,9 @@ from simgpu.machine.values import I1, I8, I32, I64, IrValue
 from simgpu.machine.wave_frame import HANDLER, PTR, WaveFrame
 
 
+SAVES_REGISTERS = "preserve_mostcc"  # calling convention of LLVM: the callee saves all general registers but its result
+
+
 class Frame(WaveFrame):
     """A handler under construction.
 
@@ -144,15 +147,17 @@ class Frame(WaveFrame):
 
     def call_aside(self, emit: Callable[[Frame], None]) -> None:
         """Emits code that is seldom run as a part of this handler's own, and calls it: inlined, it would take registers, which the
-        handler would save on each run."""
+        handler would save on each run. So the part itself saves those that it takes."""
         part = SharedPart(self.module, f"{self.function.name}_aside")
         part.inst, part.lean = self.inst, self.lean
         part.function.linkage = "internal"
         part.function.attributes.add("noinline")
+        part.function.calling_convention = SAVES_REGISTERS
         emit(part)
         if not part.build.block.is_terminated:
             part.finish()
-        self._leave_if_ended(self.build.call(part.function, [self.wave, self.record, ir.Constant(I64, 0)]))
+        arguments = [self.wave, self.record, ir.Constant(I64, 0)]
+        self._leave_if_ended(self.build.call(part.function, arguments, cconv=SAVES_REGISTERS))
 
     def _leave_if_ended(self, went_on: Any) -> None:
         with self.build.if_then(self.value(went_on) == 0, likely=False):

@@ -16,10 +16,11 @@ from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import ROW
 from simgpu.machine.operands import OperandPlace
-from simgpu.machine.values import I32, I64
+from simgpu.machine.values import I32, I64, IrValue
 
 # State that instructions use without naming it: byte offset in the wave's state, type.
 STATES = {"scc": (layout.SCC, I32), "vcc": (4 * isa.VCC, I64), "m0": (4 * isa.M0, I32)}
+FIRST_ROW = layout.VGPR // ROW  # of the vector registers, in rows from the beginning of a wave's state
 SPECIAL = {"scc": "scc", "vccz": "vcc"}  # sources with a code of their own
 
 
@@ -54,13 +55,18 @@ def never_written(frame: Frame, place: OperandPlace) -> Any:
 
 def register_number(frame: Frame, place: OperandPlace) -> Any:
     """Returns i32: a vector operand's first register, VGPRs from 0, AccVGPRs from 256."""
-    distance = frame.build.sub(frame.slot(place.slot), ir.Constant(I32, layout.VGPR))
-    return frame.build.lshr(distance, ir.Constant(I32, ROW.bit_length() - 1))
+    return _row_number(frame, place) - FIRST_ROW
 
 
 def flag_pointer(frame: Frame, place: OperandPlace) -> Any:
     """Returns a pointer to the flags of a vector operand's registers."""
-    return frame.at(frame.at(frame.wave, shadow_layout.FLAGS), register_number(frame, place))
+    return frame.at(frame.at(frame.wave, shadow_layout.FLAGS - FIRST_ROW), _row_number(frame, place))
+
+
+def _row_number(frame: Frame, place: OperandPlace) -> IrValue:
+    """Returns i32: a vector operand's offset in the wave's state, in rows of 256 bytes: the slot without its lowest byte."""
+    with frame.hoist():
+        return frame.at(frame.record, 4 * place.slot + 1).load(ir.IntType(16), 1).zext(I32)
 
 
 def undefined_state(frame: Frame, offset: int, type_: ir.Type) -> Any:

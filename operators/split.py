@@ -6,6 +6,7 @@ is that of `operators.cost`. Only these values of s can be best:
   none       s = 1
   rounds     r blocks on every CU: s = floor(r*C/t), r = 1 to 4, and r = min(B, ceil(wait/step)), which hides loads
   tail       s = 2 to 4, if t > C: the last round is not full, but its blocks are s times shorter
+  even       s = C/gcd(t, C): all rounds are full
   root       one block takes A/s, A = steps*max(step, wait), the second pass s*D:  their sum is least for s = sqrt(A/D)
   batches    multiples of the parts that a second pass loads together, next to the root
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil, floor, sqrt
+from math import ceil, floor, gcd, sqrt
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ class Reduction:
         batches = (TOGETHER * round_(root / TOGETHER) for round_ in (floor, ceil))
         tail = range(2, _ROUNDS + 1) if self.tiles > cus else ()
         full = (rounds * cus // self.tiles for rounds in (together, *range(1, _ROUNDS + 1)))
-        wanted = {1, round(root), *batches, *tail, *full}
+        wanted = {1, round(root), cus // gcd(self.tiles, cus), *batches, *tail, *full}
         return tuple(sorted({self.parts(max(1, min(split, self.steps))) for split in wanted}))
 
     def split(self) -> int:

@@ -27,6 +27,13 @@ def positive_dimension(name: str, value: int) -> int:
     return size
 
 
+def nonnegative(name: str, value: float) -> float:
+    """Returns `value`. LaunchError unless it is a finite number from 0 on."""
+    if not 0 <= value < np.inf:
+        raise LaunchError(f"{name} = {value!r}: give a number from 0 on")
+    return value
+
+
 def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
     """Returns `value`. LaunchError lists the known values if it is none of them."""
     if value not in known:

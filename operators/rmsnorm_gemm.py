@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from simgpu.operators.arguments import nonnegative
 from simgpu.operators.expressions import Value, rsqrt
 from simgpu.operators.fused.problem import FusedGemm
 
@@ -27,6 +28,10 @@ class RmsNormGemm(FusedGemm):
     vectors = ("gamma",)
 
     eps: float = field(default=1e-5, metadata={"help": "added to the mean of the squares"})
+
+    def __post_init__(self) -> None:
+        nonnegative("eps", self.eps)
+        super().__post_init__()
 
     def row_sums(self, a: Value, gamma: Value) -> Mapping[str, Value]:  # type: ignore[override]
         return {"squares": a * a}

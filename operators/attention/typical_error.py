@@ -70,6 +70,7 @@ def attention_typical_error(
     constant = 2 * constant_error(p.scale, unit) * size
     exponents = rounded * (4 + 4 * size + CAP_ROUNDINGS * (p.softcap or 0.0) + 2 * math.sqrt(kind.steps(p.d)) * partial) + constant
     variance, common = (exponents * weights) ** 2, np.sqrt(((exponents * weights) ** 2).sum(-1, keepdims=True))
+    rounding = np.zeros_like(expected)
     drift = 2 * unit * np.abs(expected) + 2.0**-126 * np.abs(values).sum(-2, keepdims=True) + (p.lk + 2) * kind.smallest
     if p.dtype == "xf32":
         cut = as_read(weights, p.dtype, arch)
@@ -79,8 +80,10 @@ def attention_typical_error(
     elif p.dtype not in ("f32", "f64"):
         lost = FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0
         unit_p = top / gain
+        narrow = (held * gain).astype(numpy_dtype(p.element.name, arch))
+        rounding = ((narrow.astype(np.float64) - held * gain) * unit_p) @ values
         variance = variance + (spacing(held * gain, p.element) * unit_p) ** 2 / 12
-        common = _common_rounding(held * gain, p.element, arch) * unit_p
+        common = _common_rounding(narrow, p.element) * unit_p
         drift = drift + np.where(held * gain < lost, weights, 0.0) @ np.abs(values)
         # With tied scores, all rows have the same few weights, and so the same errors.
         drift = drift + 4 * tied_fraction(weights) * common * np.abs(expected)
@@ -88,6 +91,7 @@ def attention_typical_error(
     sums = (weights * weights) @ squares
     accumulated = (rounded**2 * kind.steps(p.lk)) * (expected * expected + sums) + (4 * rounded * expected) ** 2
     noise = np.sqrt(variance @ squares + accumulated)
+    drift = drift + _in_common(rounding, expected, noise)
     product = top * np.abs(values).max(-2, keepdims=True)
     drift = drift + kind.drift(p.lk, np.abs(expected) + np.sqrt(sums), np.broadcast_to(product, expected.shape))
     return TypicalError(expected, noise, drift, shared)
@@ -110,15 +114,26 @@ def _of_sequences(p: AttentionProblem, rows: Extent, arch: str, operands: Callab
     return TypicalError(**found)
 
 
-def _common_rounding(weights: Array, kind: DType, arch: str) -> Array:
+def _in_common(errors: Array, expected: Array, noise: Array) -> Array:
+    """Returns the drift of errors that all rows have in common: a factor of the result, and a mean in units of its noise.
+
+    errors: of P's rounding, if the scores were exact. Those of rows with their own scores cancel. Rows have the same weights if a
+    bias decides them, or a soft cap.
+    """
+    power, used = float((expected * expected).sum()), noise > 0
+    factor = abs(float((errors * expected).sum())) / power if power else 0.0
+    mean = abs(float(np.divide(errors, noise, out=np.zeros_like(errors), where=used).sum())) / max(1, int(used.sum()))
+    return factor * np.abs(expected) + mean * noise
+
+
+def _common_rounding(narrow: np.ndarray, kind: DType) -> Array:
     """Returns the standard deviation of the sum of a row's rounding errors, (..., 1). Equal weights (tied scores) round alike."""
-    narrow = weights.astype(numpy_dtype(kind.name, arch))
-    keys = weights.shape[-1]
+    keys = narrow.shape[-1]
     held = np.sort(narrow.view(f"u{kind.bytes}"), axis=-1, kind="stable").reshape(-1)
     fresh = np.flatnonzero(np.concatenate(([True], (held[1:] != held[:-1]) | (np.arange(1, len(held)) % keys == 0))))
     steps = spacing(held[fresh].view(narrow.dtype).astype(np.float64), kind) * np.diff(np.append(fresh, len(held)))
     squares = np.bincount(fresh // keys, weights=steps * steps, minlength=len(held) // keys)
-    return np.sqrt(squares / 12).reshape(*weights.shape[:-1], 1)
+    return np.sqrt(squares / 12).reshape(*narrow.shape[:-1], 1)
 
 
 def tied_fraction(weights: Array) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.operators.attention.typical_error import tied_fraction
 from simgpu.operators.attention_backward.problem import AttentionBackwardProblem
-from simgpu.operators.attention_backward.reference import OPERANDS, HeadValues, parts
+from simgpu.operators.attention_backward.reference import HeadValues, given_operands, parts
 from simgpu.operators.error_model import (
     FLUSHED_INPUT,
     TYPICAL_ROUNDING,
@@ -39,10 +40,14 @@ def attention_backward_typical_error(problem: AttentionBackwardProblem, *operand
     False
     """
     p, shape = problem, problem.q_shape
-    given = {name: as_read(x, p.dtype if name != "L" else "f32", arch) for name, x in zip(OPERANDS, operands, strict=True)}
+    given = given_operands(p, operands)
+    exact = given["dO"]
+    given |= {name: as_read(given[name], p.dtype, arch) for name in ("Q", "K", "V", "dO")}
     found = TypicalError(np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros((*shape[:-1], 1)))
     for one in parts(p, given):
-        for name, value in zip(TypicalError.__dataclass_fields__, _of_head(p, one, arch), strict=True):
+        # The sums of rows are not made by matrix units, so O and dO are not read as 0 there.
+        head = replace(one, sums=(exact[one.head][one.rows] * one.o).sum(1, keepdims=True))
+        for name, value in zip(TypicalError.__dataclass_fields__, _of_head(p, head, arch), strict=True):
             getattr(found, name)[one.head][one.rows] = value
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.arguments import positive_dimension
+from simgpu.operators.arguments import nonnegative, positive_dimension
 from simgpu.operators.expressions import Value, absolute, binade, exp, maximum, rsqrt
 from simgpu.operators.rows.problem import RowOperator
 
@@ -29,6 +29,10 @@ class RmsNorm(RowOperator):
     vectors, sums = ("gamma",), ("squares",)
 
     eps: float = EPS
+
+    def __post_init__(self) -> None:
+        nonnegative("eps", self.eps)
+        super().__post_init__()
 
     def squares(self, x: Value) -> Value:
         return x * x
@@ -78,6 +82,10 @@ class LayerNorm(RowOperator):
     vectors, sums = ("gamma", "beta"), ("total", "squares")
 
     eps: float = EPS
+
+    def __post_init__(self) -> None:
+        nonnegative("eps", self.eps)
+        super().__post_init__()
 
     def total(self, x: Value) -> Value:
         return x

@@ -22,7 +22,6 @@ from simgpu.machine.operands import Plan
 from simgpu.machine.values import I1, I8, I32, I64, IrValue
 from simgpu.machine.wave_frame import HANDLER, PTR, WaveFrame
 
-
 SAVES_REGISTERS = "preserve_mostcc"  # calling convention of LLVM: the callee saves all general registers but its result
 
 

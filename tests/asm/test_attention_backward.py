@@ -65,6 +65,17 @@ def test_errors_are_a_faithful_kernels(size: int) -> None:
     assert size > 1 or not likeness(found * 1.02, typical).passed
 
 
+def test_subnormal_gradients_count_in_the_sums_of_rows() -> None:
+    """gfx90a's matrix units read them as 0 in dP, but the sums of rows have them."""
+    p = AttentionBackwardProblem(65, 3, 256, dtype="f16", dv=64, scale=2.0)
+    drawn = [x.astype(float) for x in operands(p, numpy_dtype("f16"), finish=False)]
+    drawn[-1][..., ::2] = 2.0**-15
+    given = operands(p, numpy_dtype("f16"), drawn=tuple(drawn))
+    result = backward(p, "gfx90a", given=given)
+    typical = reference.attention_backward_typical_error(p, *given, arch="gfx90a")
+    assert not wrong(p, result) and likeness(result.got["dQ"].astype(float), typical).passed
+
+
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", one_in(2, TARGETS))

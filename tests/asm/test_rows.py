@@ -269,7 +269,8 @@ def test_what_cannot_be() -> None:
     for make, said in (
         (lambda: Quantise(8, 8, dtype_y="f16"), "give a type of 8 bits"),
         (lambda: RmsNorm(8, 8, "f64"), "use f32, f16, bf16"), (lambda: RmsNorm(8, 8, dtype_y="i32"), "dtype_y = i32"),
-        (lambda: RmsNorm(8, 8, eps=-1.0), "eps = -1.0"), (lambda: Rope(8, 7), "give an even n"), (lambda: RmsNorm(8, 8, ldx=7), "shorter than a row"),
+        (lambda: RmsNorm(8, 8, eps=-1.0), "eps = -1.0"),
+        (lambda: Rope(8, 7), "give an even n"), (lambda: RmsNorm(8, 8, ldx=7), "shorter than a row"),
         (lambda: Quantise(8, 96, group=48), "give a power of two"), (lambda: Rope(8, 8, heads=3), "no multiple of 3"),
         (lambda: RmsNorm(8, 100, group=32), "uses count: .*give an n that is a multiple of 32"),
         (lambda: Rope(8, 64, group=8), "leave the group out"),

@@ -5,6 +5,7 @@
     fuzz_cases.py       makes and launches them
     fuzz_files.py       captures, pages, lists, programs and messages, damaged
     fuzz_host_calls.py  calls of the host, damaged and random
+    drawn_commands.py   random commands on operators: right, or refused in a line
     hostile.py          small files that are made to cost much time or memory
     corpus.py           a folder of compilers' kernels
     flips.py            `why` compared with flipped bits, backward with forward

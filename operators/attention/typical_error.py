@@ -59,18 +59,14 @@ def attention_typical_error(
     assert p.scale is not None
     top = weights.max(-1, keepdims=True)
     held = np.divide(weights, top, out=np.zeros_like(weights), where=top > 0)  # relative to the row's largest
-    gain, squares = GAINS.get(p.dtype, 1.0), values * values
+    squares = values * values
     # An element without weight has no error: ALiBi subtracts thousands from the scores of far keys.
     size = np.abs(np.where(weights >= 2.0**-40 * top, scores, 0.0)).max(-1, keepdims=True)
     rounded = TYPICAL_ROUNDING * unit
-    # A score's partial sums are about as large as the norms suggest: |q| |k| / sqrt(d).
-    norm_q, norm_k = (np.sqrt((x * x).sum(-1)) for x in (q[:, :, rows.slice], k))
-    longest = np.repeat(norm_k.max(-1), p.heads // p.kv_heads, axis=1)[..., None, None]
-    partial = abs(p.scale) * norm_q[..., None] * longest / math.sqrt(p.d)
     constant = 2 * constant_error(p.scale, unit) * size
-    exponents = rounded * (4 + 4 * size + CAP_ROUNDINGS * (p.softcap or 0.0) + 2 * math.sqrt(kind.steps(p.d)) * partial) + constant
+    exponents = rounded * _exponent_roundings(p, q[:, :, rows.slice], k, size, kind) + constant
     variance, common = (exponents * weights) ** 2, np.sqrt(((exponents * weights) ** 2).sum(-1, keepdims=True))
-    rounding = np.zeros_like(expected)
+    rounding = np.zeros_like(expected)  # of R by that of P, if the scores were exact
     drift = 2 * unit * np.abs(expected) + 2.0**-126 * np.abs(values).sum(-2, keepdims=True) + (p.lk + 2) * kind.smallest
     if p.dtype == "xf32":
         cut = as_read(weights, p.dtype, arch)
@@ -78,22 +74,20 @@ def attention_typical_error(
         variance = variance + (weights * 2.0**-10) ** 2 / 12
         drift = drift + 2.0**-12 * np.abs(expected)
     elif p.dtype not in ("f32", "f64"):
+        gain = GAINS.get(p.dtype, 1.0)
+        errors, rounding_p, common = (x * top / gain for x in _narrow_weights(held * gain, p.element, arch))
+        rounding, variance = errors @ values, variance + rounding_p**2
         lost = FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0
-        unit_p = top / gain
-        narrow = (held * gain).astype(numpy_dtype(p.element.name, arch))
-        rounding = ((narrow.astype(np.float64) - held * gain) * unit_p) @ values
-        variance = variance + (spacing(held * gain, p.element) * unit_p) ** 2 / 12
-        common = _common_rounding(narrow, p.element) * unit_p
-        drift = drift + np.where(held * gain < lost, weights, 0.0) @ np.abs(values)
         # With tied scores, all rows have the same few weights, and so the same errors.
-        drift = drift + 4 * tied_fraction(weights) * common * np.abs(expected)
+        tied = 4 * tied_fraction(weights) * common * np.abs(expected)
+        drift = drift + np.where(held * gain < lost, weights, 0.0) @ np.abs(values) + tied
     shared = np.sqrt(common**2 + (rounded * (4 + 2 * size + math.sqrt(p.lk / LANES + 16)) + constant) ** 2)
     sums = (weights * weights) @ squares
     accumulated = (rounded**2 * kind.steps(p.lk)) * (expected * expected + sums) + (4 * rounded * expected) ** 2
     noise = np.sqrt(variance @ squares + accumulated)
-    drift = drift + _in_common(rounding, expected, noise)
     product = top * np.abs(values).max(-2, keepdims=True)
     drift = drift + kind.drift(p.lk, np.abs(expected) + np.sqrt(sums), np.broadcast_to(product, expected.shape))
+    drift = drift + _in_common(rounding, expected, noise)
     return TypicalError(expected, noise, drift, shared)
 
 
@@ -114,11 +108,22 @@ def _of_sequences(p: AttentionProblem, rows: Extent, arch: str, operands: Callab
     return TypicalError(**found)
 
 
+def _exponent_roundings(p: AttentionProblem, q: Array, k: Array, size: Array, kind: Accumulation) -> Array:
+    """Returns the error of exponents in roundings. size: of each row's largest score.
+
+    A score's partial sums are about as large as the norms suggest: |q| |k| / sqrt(d).
+    """
+    assert p.scale is not None
+    norm_q, norm_k = (np.sqrt((x * x).sum(-1)) for x in (q, k))
+    longest = np.repeat(norm_k.max(-1), p.heads // p.kv_heads, axis=1)[..., None, None]
+    partial = abs(p.scale) * norm_q[..., None] * longest / math.sqrt(p.d)
+    return np.asarray(4 + 4 * size + CAP_ROUNDINGS * (p.softcap or 0.0) + 2 * math.sqrt(kind.steps(p.d)) * partial)
+
+
 def _in_common(errors: Array, expected: Array, noise: Array) -> Array:
     """Returns the drift of errors that all rows have in common: a factor of the result, and a mean in units of its noise.
 
-    errors: of P's rounding, if the scores were exact. Those of rows with their own scores cancel. Rows have the same weights if a
-    bias decides them, or a soft cap.
+    Errors of rows with their own scores cancel. Rows have the same weights if a bias decides them, or a soft cap.
     """
     power, used = float((expected * expected).sum()), noise > 0
     factor = abs(float((errors * expected).sum())) / power if power else 0.0
@@ -126,14 +131,17 @@ def _in_common(errors: Array, expected: Array, noise: Array) -> Array:
     return factor * np.abs(expected) + mean * noise
 
 
-def _common_rounding(narrow: np.ndarray, kind: DType) -> Array:
-    """Returns the standard deviation of the sum of a row's rounding errors, (..., 1). Equal weights (tied scores) round alike."""
-    keys = narrow.shape[-1]
+def _narrow_weights(weights: Array, kind: DType, arch: str) -> tuple[Array, Array, Array]:
+    """Returns how weights round to a narrow type: their errors if they are exact, the errors' standard deviations, and that of
+    each row's sum of errors, (..., 1). Equal weights (tied scores) round alike."""
+    narrow = weights.astype(numpy_dtype(kind.name, arch))
+    keys = weights.shape[-1]
     held = np.sort(narrow.view(f"u{kind.bytes}"), axis=-1, kind="stable").reshape(-1)
     fresh = np.flatnonzero(np.concatenate(([True], (held[1:] != held[:-1]) | (np.arange(1, len(held)) % keys == 0))))
     steps = spacing(held[fresh].view(narrow.dtype).astype(np.float64), kind) * np.diff(np.append(fresh, len(held)))
     squares = np.bincount(fresh // keys, weights=steps * steps, minlength=len(held) // keys)
-    return np.sqrt(squares / 12).reshape(*narrow.shape[:-1], 1)
+    common = np.sqrt(squares / 12).reshape(*weights.shape[:-1], 1)
+    return narrow.astype(np.float64) - weights, spacing(weights, kind) / math.sqrt(12), common
 
 
 def tied_fraction(weights: Array) -> float:

@@ -27,6 +27,8 @@ from simgpu.operators.softmax.typical_error import constant_error, spacing
 from simgpu.operators.tree import Extent
 
 CAP_ROUNDINGS = 2.0  # roundings of a soft cap: cap - 2 cap / (1 + e), whose terms are as large as the cap
+SMALL_WEIGHT = 2.0**-12  # of a row's largest: smaller ones hardly count
+PAIRS = 16  # of consecutive rows that `alike_fraction` compares
 LANES = 16  # least number of lanes that share a row's sum
 
 
@@ -66,7 +68,6 @@ def attention_typical_error(
     constant = 2 * constant_error(p.scale, unit) * size
     exponents = rounded * _exponent_roundings(p, q[:, :, rows.slice], k, size, kind) + constant
     variance, common = (exponents * weights) ** 2, np.sqrt(((exponents * weights) ** 2).sum(-1, keepdims=True))
-    rounding = np.zeros_like(expected)  # of R by that of P, if the scores were exact
     drift = 2 * unit * np.abs(expected) + 2.0**-126 * np.abs(values).sum(-2, keepdims=True) + (p.lk + 2) * kind.smallest
     if p.dtype == "xf32":
         cut = as_read(weights, p.dtype, arch)
@@ -75,19 +76,21 @@ def attention_typical_error(
         drift = drift + 2.0**-12 * np.abs(expected)
     elif p.dtype not in ("f32", "f64"):
         gain = GAINS.get(p.dtype, 1.0)
-        errors, rounding_p, common = (x * top / gain for x in _narrow_weights(held * gain, p.element, arch))
-        rounding, variance = errors @ values, variance + rounding_p**2
+        rounding, common = (x * top / gain for x in _narrow_rounding(held * gain, p.element, arch))
+        variance = variance + rounding**2
         lost = FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0
-        # With tied scores, all rows have the same few weights, and so the same errors.
-        tied = 4 * tied_fraction(weights) * common * np.abs(expected)
-        drift = drift + np.where(held * gain < lost, weights, 0.0) @ np.abs(values) + tied
+        drift = drift + np.where(held * gain < lost, weights, 0.0) @ np.abs(values)
+        # With tied scores, or weights that other rows have, too, all rows have the same errors: a factor. Of weights that are
+        # not tied, they also differ from column to column.
+        alike = alike_fraction(weights, 2.0**-p.element.significand)
+        drift = drift + 4 * max(alike, tied_fraction(weights)) * common * np.abs(expected)
+        drift = drift + 4 * alike * np.sqrt(rounding**2 @ squares / p.dv)
     shared = np.sqrt(common**2 + (rounded * (4 + 2 * size + math.sqrt(p.lk / LANES + 16)) + constant) ** 2)
     sums = (weights * weights) @ squares
     accumulated = (rounded**2 * kind.steps(p.lk)) * (expected * expected + sums) + (4 * rounded * expected) ** 2
     noise = np.sqrt(variance @ squares + accumulated)
     product = top * np.abs(values).max(-2, keepdims=True)
     drift = drift + kind.drift(p.lk, np.abs(expected) + np.sqrt(sums), np.broadcast_to(product, expected.shape))
-    drift = drift + _in_common(rounding, expected, noise)
     return TypicalError(expected, noise, drift, shared)
 
 
@@ -120,28 +123,16 @@ def _exponent_roundings(p: AttentionProblem, q: Array, k: Array, size: Array, ki
     return np.asarray(4 + 4 * size + CAP_ROUNDINGS * (p.softcap or 0.0) + 2 * math.sqrt(kind.steps(p.d)) * partial)
 
 
-def _in_common(errors: Array, expected: Array, noise: Array) -> Array:
-    """Returns the drift of errors that all rows have in common: a factor of the result, and a mean in units of its noise.
-
-    Errors of rows with their own scores cancel. Rows have the same weights if a bias decides them, or a soft cap.
-    """
-    power, used = float((expected * expected).sum()), noise > 0
-    factor = abs(float((errors * expected).sum())) / power if power else 0.0
-    mean = abs(float(np.divide(errors, noise, out=np.zeros_like(errors), where=used).sum())) / max(1, int(used.sum()))
-    return factor * np.abs(expected) + mean * noise
-
-
-def _narrow_weights(weights: Array, kind: DType, arch: str) -> tuple[Array, Array, Array]:
-    """Returns how weights round to a narrow type: their errors if they are exact, the errors' standard deviations, and that of
-    each row's sum of errors, (..., 1). Equal weights (tied scores) round alike."""
+def _narrow_rounding(weights: Array, kind: DType, arch: str) -> tuple[Array, Array]:
+    """Returns the standard deviations of the errors of weights that round to a narrow type, and of each row's sum of them,
+    (..., 1). Equal weights (tied scores) round alike."""
     narrow = weights.astype(numpy_dtype(kind.name, arch))
     keys = weights.shape[-1]
     held = np.sort(narrow.view(f"u{kind.bytes}"), axis=-1, kind="stable").reshape(-1)
     fresh = np.flatnonzero(np.concatenate(([True], (held[1:] != held[:-1]) | (np.arange(1, len(held)) % keys == 0))))
     steps = spacing(held[fresh].view(narrow.dtype).astype(np.float64), kind) * np.diff(np.append(fresh, len(held)))
     squares = np.bincount(fresh // keys, weights=steps * steps, minlength=len(held) // keys)
-    common = np.sqrt(squares / 12).reshape(*weights.shape[:-1], 1)
-    return narrow.astype(np.float64) - weights, spacing(weights, kind) / math.sqrt(12), common
+    return spacing(weights, kind) / math.sqrt(12), np.sqrt(squares / 12).reshape(*weights.shape[:-1], 1)
 
 
 def tied_fraction(weights: Array) -> float:
@@ -149,3 +140,20 @@ def tied_fraction(weights: Array) -> float:
     row = weights.reshape(-1, weights.shape[-1])[weights[..., 0].size // 2]
     seen = row[row > 0].astype(np.float32)
     return 1 - len(np.unique(seen)) / max(1, len(seen))
+
+
+def alike_fraction(weights: Array, unit: float) -> float:
+    """Returns the fraction of some rows' weights that are those of the next row times one factor, up to `unit`.
+
+    So it is if a bias or a soft cap decides them.
+    """
+    rows = weights.reshape(-1, weights.shape[-1])
+    some = np.unique(np.linspace(0, len(rows) - 2, PAIRS).astype(int)) if len(rows) > 1 else np.zeros(0, int)
+    fractions = [0.0]
+    for one, other in zip(rows[some], rows[some + 1], strict=True):
+        used = (one > SMALL_WEIGHT * one.max()) & (other > SMALL_WEIGHT * other.max())
+        if used.any():
+            factors = other[used] / one[used]
+            near = np.abs(factors / np.median(factors) - 1) < unit
+            fractions.append(float(one[used][near].sum() / one.sum()))
+    return sum(fractions) / max(1, len(some))

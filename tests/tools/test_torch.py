@@ -82,6 +82,20 @@ def test_moves_copy(move: Any) -> None:
     assert x.cuda() is x and h.cpu() is h and x.to("cuda") is x
 
 
+@pytest.mark.parametrize("there", ["to", "device"])
+def test_lazy_modules_get_their_parameters_on_the_gpu(there: str) -> None:
+    lazy = torch.nn.LazyLinear(3).to("cuda") if there == "to" else torch.nn.LazyLinear(3, device="cuda")
+    model = torch.nn.Sequential(lazy, torch.nn.LazyBatchNorm1d().cuda())
+    assert str(lazy.weight) == "<UninitializedParameter>" and lazy.weight.is_cuda
+    with pytest.raises(ValueError, match="uninitialized parameter"):
+        lazy.weight + 1
+    assert model(torch.ones(4, 2, device="cuda")).is_cuda
+    assert all(value.is_cuda for value in model.state_dict().values()) and lazy.weight.shape == (3, 2)
+    host = torch.nn.LazyLinear(3)
+    host(torch.ones(1, 2))
+    assert not host.weight.is_cuda
+
+
 def test_numpy_s_memory_is_not_the_gpu_s() -> None:
     array = np.zeros(10, np.float32)
     on_gpu = torch.from_numpy(array).cuda()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, has_torch_function
 from torch.utils._device import DeviceContext, _device_constructors
 
@@ -275,13 +276,18 @@ def _move(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any
         return args[0].to(_CPU, *dtypes, copy=True)
     if func in _DESTINATION or func is torch.Tensor.cuda:
         layout = {name: value for name, value in given.items() if name == "memory_format"}
-        return args[0] if mark_of(args[0]) == place else _copy(args[0].clone(**layout), args[0], place)
+        return args[0] if mark_of(args[0]) == place else _copy(_clone(args[0], **layout), args[0], place)
     source = args[0] if isinstance(args[0], torch.Tensor) else None
     there = source is not None and mark_of(source) == place
     result = func(*args, **given)
     shared = source is None or _shares_memory(result, source)
-    result = result.clone() if shared and not there else result
+    result = _clone(result) if shared and not there else result
     return mark(result, place) if source is None or there else _copy(result, source, place)
+
+
+def _clone(tensor: torch.Tensor, **layout: Any) -> torch.Tensor:
+    """Returns a copy of a tensor; a lazy module's parameter, before it has a shape, lets only `to` make one."""
+    return tensor.to(_CPU, copy=True) if is_lazy(tensor) else tensor.clone(**layout)
 
 
 def _shares_memory(result: torch.Tensor, source: torch.Tensor) -> bool:

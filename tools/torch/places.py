@@ -17,7 +17,7 @@ from torch.func import debug_unwrap
 
 from simgpu.tools.torch.cuda.memory import CountedStorage
 from simgpu.triton.driver import active_driver
-from simgpu.triton.tensors import GPU, HOST, MARK, PINNED
+from simgpu.triton.tensors import GPU, HOST, MARK, PINNED, plain_torch
 
 __all__ = ["GPU", "HOST", "MARK", "PINNED", "Place"]
 
@@ -61,6 +61,9 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     below; None for tensors without one."""
     try:
         return tensor.untyped_storage()
+    except ValueError:  # a lazy module's parameter, before it has a shape
+        with plain_torch():
+            return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):  # sparse, functional, fake or transformed tensors
         if (below := debug_unwrap(tensor)) is not tensor:
             return storage_of(below)

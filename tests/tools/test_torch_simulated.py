@@ -24,6 +24,8 @@ from simgpu.tools.torch.operators.kernels import TYPES
 from simgpu.tools.torch.operators.summary import lines
 from tests.support.pretended_gpu import pretended_gpu, simgpu, torch
 
+from torch.autograd import forward_ad  # isort: skip  (PyTorch is optional)
+
 functional = torch.nn.functional
 attention = functional.scaled_dot_product_attention
 
@@ -219,6 +221,51 @@ def test_gradients_are_those_of_float64(name: str, session: Any) -> None:
         torch.testing.assert_close(one.detach().cpu().double(), other.detach(), rtol=2e-5, atol=2e-5)
     told = counts(session)
     assert all(told[operator][0] > 0 and told[operator][1] == 0 for operator in operators.split()), told
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_of_f64_is_computed_in_f64(masked: bool) -> None:
+    q, k, v = (draw(1, 2, 5, 8, kind=torch.float64).requires_grad_() for _ in range(3))
+    mask = torch.ones(5, 5, dtype=torch.bool, device="cuda").tril(1) if masked else None
+    found, exact = attention(q, k, v, mask), (q @ k.mT / 8**0.5)
+    exact = (exact if mask is None else exact.masked_fill(~mask, -torch.inf)).softmax(-1) @ v
+    for ours, theirs in zip(*((out, *torch.autograd.grad(out.square().sum(), (q, k, v))) for out in (found, exact)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf])
+def test_attention_keeps_nan_and_rows_that_attend_to_nothing_are_zero(odd: float) -> None:
+    """A row with a NaN, and one whose score is infinite, have a NaN in each element, and in gradients to which they add."""
+    q, k, v = draw(1, 1, 4, 8), draw(1, 1, 5, 8), draw(1, 1, 5, 8)
+    q[..., 1, 2] = odd
+    mask = torch.ones(4, 5, dtype=torch.bool, device="cuda")
+    mask[2] = False
+    given = [one.requires_grad_() for one in (q, k.abs(), v)]
+    found = attention(*given, mask)
+    assert found[0, 0].isnan().all(-1).tolist() == [False, True, False, False] and not found[0, 0, 2].any()
+    of_q, of_k, of_v = torch.autograd.grad(found.sum(), given)
+    assert of_q[0, 0].isnan().all(-1).tolist() == [False, True, False, False] and of_k.isnan().all() and of_v.isnan().all()
+
+
+def test_a_gradient_of_an_rms_norm_has_a_gradient() -> None:
+    """Also in transforms of `torch.func` and with forward gradients, which the norm's parts have."""
+    x, w = draw(3, 2, 5), draw(2, 5)
+    found, exact = [], []
+    for results, kind, place in ((found, torch.float32, "cuda"), (exact, torch.float64, "cpu")):
+        given = [one.to(place, kind).requires_grad_() for one in (x, w)]
+
+        def norm(x: Any, w: Any = given[1]) -> Any:
+            return functional.rms_norm(x, (2, 5), w, 0.1)
+
+        grads = torch.autograd.grad((norm(*given) ** 3).sum(), given, create_graph=True)
+        results += [*grads, *torch.autograd.grad(sum((grad**2).sum() for grad in grads), given)]
+        results += torch.func.jvp(norm, (given[0],), (torch.ones_like(given[0]),))
+        results.append(torch.func.vmap(torch.func.grad(lambda x: (norm(x[None]) ** 3).sum()))(given[0]))
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(given[0].detach(), torch.ones_like(given[0]))
+            results.append(forward_ad.unpack_dual(norm(dual)).tangent)
+    for ours, theirs in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours.cpu().double(), theirs, rtol=2e-5, atol=2e-5 * float(theirs.abs().max()))
 
 
 def test_a_transformer_differs_by_rounding_only(session: Any) -> None:

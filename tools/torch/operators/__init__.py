@@ -4,6 +4,7 @@
     accumulation.py  operators on 16-bit types that a GPU computes in f32
     products.py      products of 16-bit matrices, as the matrix units sum them
     on_gpus.py       operators that only GPUs have
+    norms.py         parts of norms among them
     attention.py     operators of attention
     choices.py       choices of GPUs among equal elements
     simulated.py     SIMGPU_OPERATORS=simulated: operators by simgpu's own kernels, counted

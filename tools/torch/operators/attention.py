@@ -1,6 +1,6 @@
 """PyTorch's operators of attention that only GPUs have, on the host: softmax(scale QKᵀ + bias) V, and its gradients.
 
-They compute in f32. Operands that a GPU rounds to 16 bits for its matrix units are rounded here, too.
+They compute in f32, or in f64 of such operands. Operands that a GPU rounds to 16 bits for its matrix units are rounded here, too.
 Q is (batch, heads, rows, d), K and V (batch, heads, columns, d); the operators of efficient and flash attention's own layout
 exchange heads and rows. log_sumexp is (batch, heads, rows), f32, as in ROCm: not padded (PyTorch's
 aten/src/ATen/native/transformers/cuda/attention.cu, kAlignLSE). The backward draws dropout again from the seed.
@@ -52,31 +52,38 @@ def _positions(starts: Tensor) -> tuple[Tensor, Tensor]:
     return sequence, torch.arange(len(sequence), device=_CPU) - starts[sequence]
 
 
+def _wide(value: Tensor) -> Tensor:
+    """Returns a tensor in the type that attention computes in."""
+    return value if value.dtype == torch.float64 else value.float()
+
+
 class _Attention:
-    """Operands of one call in f32, and its weights."""
+    """Operands of one call in f32 or f64, and its weights."""
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, band: Tensor | None, scale: float | None, drop: float, seed: int
     ) -> None:
         self._kind, self._groups = q.dtype, q.shape[1] // max(k.shape[1], 1)
-        self._q, self._k, self._v = q.float(), self._repeat(k), self._repeat(v)
+        self._q, self._k, self._v = _wide(q), self._repeat(k), self._repeat(v)
         self._scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         scores = self._q @ self._k.mT * self._scale
         if bias is not None:
-            scores = scores + bias.float()
+            scores = scores + _wide(bias)
         if band is not None:
             scores = scores.masked_fill(~band, -math.inf)
         self._most = scores.amax(-1, keepdim=True)
-        self.log_sumexp = scores.logsumexp(-1)
-        self._weights = (scores - self.log_sumexp[..., None]).exp().nan_to_num(0)  # rows that attend to nothing give zeros
+        # An infinite score's row is NaN, as in a softmax; PyTorch's function returns infinity.
+        self.log_sumexp = scores.logsumexp(-1).masked_fill(self._most[..., 0] == math.inf, math.nan)
+        self._nothing = self.log_sumexp[..., None] == -math.inf  # rows that attend to nothing give zeros
+        self._weights = (scores - self.log_sumexp[..., None]).exp().masked_fill(self._nothing, 0)
         self._kept: Tensor | float = 1.0
         if drop:
             drawn = torch.rand(scores.shape, generator=_Generator(_CPU).manual_seed(seed), device=_CPU)
             self._kept = (drawn >= drop) / (1 - drop)
 
     def _repeat(self, shared: Tensor) -> Tensor:
-        """Returns K or V in f32, a copy for each head of its group."""
-        return shared.float().repeat_interleave(self._groups, 1)
+        """Returns K or V, wide, a copy for each head of its group."""
+        return _wide(shared).repeat_interleave(self._groups, 1)
 
     def _sum_heads(self, grad: Tensor) -> Tensor:
         """Returns the gradient of K or V: the sum over a group's heads."""
@@ -84,19 +91,19 @@ class _Attention:
 
     def output(self) -> Tensor:
         """Returns attention's result, in Q's type."""
-        sums = (self._most - self.log_sumexp[..., None]).exp().nan_to_num(0)
-        raised = self._operand((self._weights / sums).nan_to_num(0) * self._kept)  # a row's largest: 1
+        sums = (self._most - self.log_sumexp[..., None]).exp().masked_fill(self._nothing, 1)
+        raised = self._operand(self._weights / sums * self._kept)  # a row's largest: 1
         return (raised @ self._v * sums).to(self._kind)
 
     def _operand(self, value: Tensor) -> Tensor:
         """Rounds an intermediate result to the operands' type, as for a matrix unit."""
-        return value.to(self._kind).float()
+        return _wide(value.to(self._kind))
 
     def gradients(self, grad: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns the gradients of Q, K, V and the bias, the last (batch, heads, rows, columns); out: the result of `output`."""
-        wide = grad.float()
+        wide = _wide(grad)
         of_weights = wide @ self._v.mT * self._kept
-        of_scores = self._weights * (of_weights - (wide * out.float()).sum(-1, keepdim=True))
+        of_scores = self._weights * (of_weights - (wide * _wide(out)).sum(-1, keepdim=True))
         narrow = self._operand(of_scores)
         of_v = self._sum_heads(self._operand(self._weights * self._kept).mT @ wide)
         of_q, of_k = (narrow @ self._k * self._scale).to(self._kind), self._sum_heads(narrow.mT @ self._q * self._scale)

@@ -110,9 +110,8 @@ def _layer_norm(call: Call, values: Tensor, shape: Sequence[int], weight: Tensor
     return found["Y"].view(values.shape), *(_per_row(found[name], values, shape) for name in ("mean", "scale"))
 
 
-def _rms_norm(call: Call, values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
+def _rms_norm(call: Call, values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float) -> Any:
     x = _normal(values, shape, weight)
-    eps = torch.finfo(torch.float32).eps if eps is None else eps
     found = _form(call, RmsNormStatistics, x, x.dtype, gamma=_vector(weight, x, 1), eps=eps)
     return found["Y"].view(values.shape), _per_row(found["scale"], values, shape)
 

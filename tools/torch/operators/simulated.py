@@ -12,12 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.func import debug_unwrap
 
 from simgpu.operators import AttentionProblem
 from simgpu.tools.torch.operators.attention import FUSED
 from simgpu.tools.torch.operators.convolutions import CONVOLUTIONS
 from simgpu.tools.torch.operators.gemms import GEMMS
 from simgpu.tools.torch.operators.kernels import Call, OnHost, pose, type_of
+from simgpu.tools.torch.operators.norms import rms_norm_backward, wide
 from simgpu.tools.torch.operators.rows import ROWS
 from simgpu.triton.driver import active_driver
 from simgpu.triton.usage import OperatorUse
@@ -26,7 +29,7 @@ from simgpu.triton.usage import OperatorUse
 _MOVES = (
     "empty", "new_empty", "zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "arange", "scalar_tensor", "zero_", "fill_",
     "clone", "copy_", "_to_copy", "lift_fresh", "_local_scalar_dense", "_unsafe_view", "_reshape_alias", "detach", "resize_",
-    "set_", "cat", "stack", "constant_pad_nd", "item", "is_", "equal", "record_stream",
+    "set_", "_has_same_storage_numel", "cat", "stack", "constant_pad_nd", "item", "is_", "equal", "record_stream",
 )  # fmt: skip
 
 
@@ -102,24 +105,35 @@ class _RmsNorm(torch.autograd.Function):
     """RMS norm, which PyTorch decomposes for the CPU's tensors before a dispatch mode sees it."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Tensor:
+    def forward(ctx: Any, values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float) -> Tensor:
         use = use_of("aten::_fused_rms_norm")
         found, scale = KERNELS[use.operator](Call(use), values, shape, weight, eps)
         use.simulated += 1
         ctx.save_for_backward(values, scale, weight)
-        ctx.shape = shape
+        ctx.shape, ctx.eps = shape, eps
         return found
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         (values, scale, weight), wanted = ctx.saved_tensors, (ctx.needs_input_grad[0], ctx.needs_input_grad[2])
-        use = use_of("aten::_fused_rms_norm_backward")
-        of_values, of_weight = KERNELS[use.operator](Call(use), grad, values, ctx.shape, scale, weight, wanted)
-        use.simulated += 1
+        if torch.is_grad_enabled():  # the gradient will have one itself: by operators that autograd knows
+            scale = (wide(values).square().mean(list(range(-len(ctx.shape), 0)), keepdim=True) + ctx.eps).rsqrt()
+            of_values, of_weight = rms_norm_backward(grad, values, ctx.shape, scale, weight, wanted)
+        else:
+            use = use_of("aten::_fused_rms_norm_backward")
+            of_values, of_weight = KERNELS[use.operator](Call(use), grad, values, ctx.shape, scale, weight, wanted)
+            use.simulated += 1
         return of_values, None, of_weight, None
 
 
 def rms_norm(values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Tensor:
     """Returns the RMS norm of a tensor on the GPU, and counts the call. Raises OnHost."""
-    found: Tensor = _RmsNorm.apply(values, shape, weight, eps)
+    if any(_is_transformed(tensor) for tensor in (values, weight) if tensor is not None):
+        raise OnHost("within a transform of torch.func or with a forward gradient")
+    found: Tensor = _RmsNorm.apply(values, shape, weight, torch.finfo(torch.float32).eps if eps is None else eps)
     return found
+
+
+def _is_transformed(tensor: Tensor) -> bool:
+    """True for a tensor of a transform of `torch.func`, and one with a forward gradient."""
+    return debug_unwrap(tensor) is not tensor or forward_ad.unpack_dual(tensor).tangent is not None

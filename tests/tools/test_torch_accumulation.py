@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -79,6 +80,26 @@ def test_batch_norm_s_statistics_are_f32_and_its_running_ones_are_updated(mixed:
     for name in ("running_mean", "running_var"):
         torch.testing.assert_close(getattr(found, name).cpu().double(), getattr(exact, name), rtol=1e-3, atol=0)
     torch.testing.assert_close(found.weight.grad.cpu().double(), exact.weight.grad, rtol=4e-3, atol=0)
+
+
+def test_results_in_given_tensors_are_those_of_the_same_operator() -> None:
+    torch.manual_seed(8)
+    x = (1 + 0.01 * torch.rand(300, 50)).bfloat16().cuda()
+    norm = partial(torch.native_batch_norm, x, x[0], x[1], None, None, True, 0.1, 1e-5)
+    into = [torch.empty(0, dtype=kind, device="cuda") for kind in (x.dtype, torch.float32, torch.float32)]
+    for found, expected, out in zip(norm(out=into), norm(), into, strict=True):
+        assert found is out and torch.equal(found, expected)
+    wide = torch.empty(0, device="cuda")
+    assert torch.equal(torch.prod(x, 0, out=into[0]), x.prod(0)) and torch.prod(x, 0, out=wide) is wide
+    narrow = torch.view_as_complex(x.half()[:, :2].contiguous())
+    torch.testing.assert_close(torch.sqrt(narrow, out=torch.empty_like(narrow)), narrow.sqrt(), rtol=0, atol=0)
+
+
+def test_a_group_norm_s_statistics_have_its_type() -> None:
+    """As on a GPU, unlike those of other norms."""
+    x = torch.rand(2, 6, 5, device="cuda").half()
+    assert [one.dtype for one in torch.native_group_norm(x, x[0, :, 0], x[1, :, 0], 2, 6, 5, 3, 1e-5)] == [torch.float16] * 3
+    assert torch.native_layer_norm(x, (5,), None, None, 1e-5)[1].dtype == torch.float32
 
 
 @pytest.mark.parametrize("function", [

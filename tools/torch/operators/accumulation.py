@@ -6,6 +6,7 @@ On gfx90a, matrix instructions read f16 and bf16 denormals as zero and never ret
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,9 +20,11 @@ _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")
 # Overloads: plain, into a given tensor, with a result of a named type (the CPU has no such kernel), and both.
 PRODUCTS = frozenset(f"aten::{name}{overload}" for name in _PRODUCTS for overload in ("", ".out", ".dtype", ".dtype_out"))
 _OF_MATRICES = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
-# Normalisations, whose sums over rows the CPU rounds row by row. The statistics returned with a result are f32.
+# Normalisations, whose sums over rows the CPU rounds row by row. The statistics returned with a result are f32, but for a group
+# norm: the GPU's kernel stores them in the input's type (PyTorch's aten/src/ATen/native/cuda/group_norm_kernel.cu).
+GROUP_NORM = "aten::native_group_norm"
 NORMS = frozenset((
-    "aten::native_layer_norm", "aten::native_group_norm", "aten::native_batch_norm", "aten::_native_batch_norm_legit",
+    "aten::native_layer_norm", GROUP_NORM, "aten::native_batch_norm", "aten::_native_batch_norm_legit",
     "aten::_native_batch_norm_legit.no_stats",
 ))  # fmt: skip
 BATCH_NORM_BACKWARD = "aten::native_batch_norm_backward"
@@ -61,8 +64,30 @@ _FLUSHES = "gfx90a"
 _from_numpy = torch.from_numpy
 
 
+@functools.cache
+def _into(func: Any) -> tuple[Any, tuple[str, ...]]:
+    """Returns an operator's overload that makes its results, and the names of tensors that `func` stores them in instead, if
+    it does."""
+    names = tuple(one.name for one in func._schema.arguments if one.is_out)
+    if not names or func.name() in PRODUCTS:
+        return func, ()
+    inputs = [(one.name, one.type) for one in func._schema.arguments if not one.is_out]
+    overloads = (getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads())
+    plain = (one for one in overloads if [(each.name, each.type) for each in one._schema.arguments] == inputs)
+    return next(plain, func), names
+
+
+@functools.cache
+def computes_in_f32(func: Any) -> bool:
+    """True for an operator of IN_F32, and one that stores such a one's results in tensors passed for them."""
+    return _into(func)[0].name() in IN_F32
+
+
 def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Computes an operator of IN_F32, in f32 (complex64) if its arguments are 16 bits wide (complex32)."""
+    """Computes an operator of `computes_in_f32`, in f32 (complex64) if its arguments are 16 bits wide (complex32)."""
+    plain, names = _into(func)
+    if names:
+        return _store_results(func, plain, names, args, kwargs)
     kinds = (torch.complex32,) if func.name() in REFUSED_COMPLEX else tuple(WIDE)
     narrow = next((arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.dtype in kinds), None)
     named = next((arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.dtype)), None)
@@ -77,10 +102,21 @@ def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return args[0]
     if isinstance(found, torch.Tensor):
         return _narrow(found, named or narrow)
-    if func.name() in NORMS:
+    if func.name() in NORMS and func.name() != GROUP_NORM:
         return _narrow(found[0], narrow), *found[1:]
     others = args[2].dtype if func.name() == BATCH_NORM_BACKWARD and args[2] is not None else narrow
     return _narrow(found[0], narrow), *(_narrow(value, others) for value in found[1:])
+
+
+def _store_results(func: Any, plain: Any, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Computes an operator that stores its results in the tensors of these names; by itself if they have other types."""
+    found = in_f32(plain, args, {name: value for name, value in kwargs.items() if name not in names})
+    into = [kwargs[name] for name in names]
+    results = found if isinstance(found, tuple) else (found,)
+    if any(one.dtype != value.dtype for one, value in zip(into, results)):
+        return func(*args, **kwargs)
+    stored = tuple(one.resize_(value.shape).copy_(value) for one, value in zip(into, results))
+    return stored if isinstance(found, tuple) else stored[0]
 
 
 def _product(

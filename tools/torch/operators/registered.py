@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from simgpu.tools.torch.cuda.graphs import CUDAGraph, GraphCapture
 from simgpu.tools.torch.environment import simulates
-from simgpu.tools.torch.operators.accumulation import IN_F32, PRODUCTS, WIDE, in_f32, is_sampling, not_computed
+from simgpu.tools.torch.operators.accumulation import PRODUCTS, WIDE, computes_in_f32, in_f32, is_sampling, not_computed
 from simgpu.tools.torch.operators.attention import COMPOSED
 from simgpu.tools.torch.operators.on_gpus import NAMES, ON_GPUS
 from simgpu.tools.torch.places import (
@@ -165,7 +165,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
             found = _capture(name, functools.partial(self._simulate, func), args, given)
             if found is not NotImplemented:
                 return found
-        if kernel is None and name not in IN_F32:
+        if kernel is None and not computes_in_f32(func):
             # PyTorch's own operators, which the engine also calls: their new tensors must not be marked as the host's.
             with plain_torch() if name.startswith("aten::") else contextlib.nullcontext():
                 return func(*args, **given)

@@ -7,6 +7,7 @@ becomes base, shape, strides, two flags, shape and strides again. Pointers to gl
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +79,11 @@ def _descriptor(kind: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def encode(argument: ArgumentValue) -> bytes:
-    """Returns the bytes of a number argument. Raises LaunchError if it is no number, or does not fit its type."""
+    """Returns the bytes of a number argument. Raises LaunchError if it is no number.
+
+    Triton's launcher converts integers as C does (its backends/amd/driver.c, extractI32): of one that does not fit, the kernel gets
+    the lowest bits. This function warns then. Integers beyond an int64 are refused, as there.
+    """
     value, kind = argument.value, argument.type
     if hasattr(value, "item"):
         value = value.item()
@@ -88,5 +93,8 @@ def encode(argument: ArgumentValue) -> bytes:
         return np.array(value).astype(_FLOATS[kind]).tobytes()
     bits = int(kind[1:])
     if not -(1 << bits - 1) <= value < 1 << bits:
-        raise LaunchError(f"argument {argument.name} ({kind}) got {value}, which does not fit {bits} bits")
+        said = f"argument {argument.name} ({kind}) got {value}, which does not fit {bits} bits"
+        if not -(1 << 63) <= value < 1 << 63:
+            raise LaunchError(said)
+        warnings.warn(f"{said}: the kernel gets its lowest {bits}, as on a GPU", stacklevel=2)
     return (int(value) % (1 << bits)).to_bytes(max(1, bits // 8), "little")

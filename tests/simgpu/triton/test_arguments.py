@@ -309,3 +309,14 @@ def test_tensors_are_looked_for_only_if_a_kernel_may_follow_addresses(monkeypatc
         assert not sought
         kernels.copy_by_table[(3,)](table, out, *rows, BLOCK=32)
     assert len(sought) == 1 and np.array_equal(out, rows)
+
+
+def test_integers_are_narrowed_as_by_triton_s_launcher() -> None:
+    """Programs pass a seed of 64 bits for a parameter of 32; more than 64 bits are refused, as Python does on a GPU."""
+    out, seed = np.zeros(1, np.int32), (5 << 40) + 7
+    with simgpu.triton.device("mi300x"):
+        with pytest.warns(UserWarning, match=r"seed \(i32\) got \d+, which does not fit 32 bits: the kernel gets its lowest"):
+            kernels.store_seed[(1,)](out, seed)
+        assert out[0] == 7
+        with pytest.raises(simgpu.LaunchError, match="does not fit 32 bits"):
+            kernels.store_seed[(1,)](out, 1 << 63)

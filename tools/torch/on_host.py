@@ -124,10 +124,11 @@ def _interface(tensor: torch.Tensor) -> dict[str, Any]:
 
 def _type(tensor: torch.Tensor, dtype: Any = None, *args: Any, **options: Any) -> Any:
     """Replaces `Tensor.type`: returns the name of a legacy type, the GPU's, or converts the tensor."""
-    named = f"{dtype}".startswith("torch.cuda.")
     if dtype is not None:
-        converted = tensor.type(f"{dtype}".replace(".cuda", "") if named else dtype, *args, **options)
-        return _copy(converted.clone(), tensor, current_place()) if named and mark_of(converted) != current_place() else converted
+        name = f"{dtype.__module__}.{dtype.__name__}" if isinstance(dtype, type) else f"{dtype}"  # `torch.cuda.FloatTensor`
+        place = current_place() if name.startswith("torch.cuda.") else HOST if name.endswith("Tensor") else None
+        converted = tensor.type(name.replace(".cuda", "") if place else dtype, *args, **options)
+        return converted if place in (None, mark_of(converted)) else _copy(converted.clone(), tensor, place)
     name = tensor.type()
     return name.replace("torch.", "torch.cuda.", 1) if on_gpu(place_of(tensor)) else name
 
@@ -156,6 +157,8 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
 _DEVICES = (torch.device, torch._C._nn._parse_to)  # `torch.nn.Module.to` reads its arguments by the latter
 # Functions that copy from one place to another. If source and destination are the same, they may return their argument.
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory, torch.as_tensor, torch.asarray)
+# Functions of packed sequences, by name. Their second result, sequences' sizes, is in host memory wherever the sequences are.
+_LENGTHS = ("_pack_padded_sequence", "_pad_packed_sequence")
 _DESTINATION: dict[Any, Place] = {torch.Tensor.cpu: HOST, torch.Tensor.pin_memory: PINNED}
 
 
@@ -206,6 +209,8 @@ class CudaOnHost(TorchFunctionMode):
             if lacking := _memory_error(error, place or common((*args, *given.values()))):
                 raise lacking from None
             raise
+        if getattr(func, "__name__", None) in _LENGTHS:
+            mark(result[1], HOST)
         for tensor in tensors_in((result,)):
             if mark_of(tensor) is None:
                 place = common((*args, *given.values())) if place is None else place

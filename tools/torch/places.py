@@ -119,6 +119,13 @@ def mark(tensor: torch.Tensor, place: Place) -> torch.Tensor:
     return tensor
 
 
+def mark_new(values: Iterable[Any], place: Place) -> None:
+    """Marks the tensors among values that have no mark."""
+    for tensor in tensors_in(values):
+        if mark_of(tensor) is None:
+            mark(tensor, place)
+
+
 def wraps(tensor: torch.Tensor) -> bool:
     """True for a tensor of a class that computes its operators itself, on tensors that it holds."""
     kind = type(tensor)

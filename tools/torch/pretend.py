@@ -11,7 +11,7 @@ import functools
 import os
 import threading
 import unittest
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 from unittest import mock
@@ -23,7 +23,7 @@ from torch.utils.flop_counter import flop_registry
 from triton._C.libtriton import amd
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.tools.torch import storages
+from simgpu.tools.torch import makers, storages
 from simgpu.tools.torch.cuda import amdsmi, streams, traced
 from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
@@ -38,6 +38,7 @@ from simgpu.tools.torch.places import (
     current_place,
     device_at,
     mark,
+    mark_new,
     on_gpu,
     place_of,
     tensors_in,
@@ -66,7 +67,7 @@ class HostGenerator(torch.Generator, metaclass=_Generators):
         return _generator(device) if place is None else GpuGenerator(device_at(place))
 
 
-_host_range, _from_numpy, _impl, _start = torch.range, torch.from_numpy, torch.library.Library.impl, threading.Thread.start
+_impl, _start = torch.library.Library.impl, threading.Thread.start
 _make_wrapper, _run = torch.Tensor._make_wrapper_subclass, unittest.TestCase.run
 _COMPARED: dict[str, Any] = checkpoint._allowed_determinism_checks_to_fns
 _told = _COMPARED["default"]
@@ -75,11 +76,6 @@ _STREAMS = "_simgpu_streams"
 OLDEST_COMPILED = (2, 11)  # release; Dynamo of 2.10 calls its methods otherwise
 _Backward = torch.autograd.function.BackwardCFunction
 _backward, _make_node = _Backward.apply, _Backward.__init__
-
-
-def _host_from_numpy(array: Any) -> torch.Tensor:
-    """Replaces `torch.from_numpy`: returns a host tensor."""
-    return mark(_from_numpy(array), HOST)
 
 
 def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., Any], dispatch_key: str = "", **options: Any) -> None:
@@ -165,19 +161,21 @@ _PyTorchsEngine: Any = type(torch.autograd.Variable._execution_engine)
 class _Engine(_PyTorchsEngine):  # type: ignore[misc]
     """Replaces PyTorch's only object of that class: backward passes see the pretended GPU."""
 
-    run_backward = run_pretended(_PyTorchsEngine.run_backward)
+    _run = run_pretended(_PyTorchsEngine.run_backward)
+
+    def run_backward(self, outputs: Sequence[Any], grads: Sequence[Any], *args: Any, **options: Any) -> Any:
+        """Runs a backward pass; the gradients that it begins with are where its results are."""
+        with plain_torch():
+            for output, grad in zip(outputs, grads):
+                if isinstance(output, torch.Tensor) and place_of(output) == HOST:
+                    mark_new((grad,), HOST)
+        return self._run(outputs, grads, *args, **options)
 
 
 def _start_within(thread: threading.Thread) -> None:
     """Replaces `threading.Thread.start`: the thread sees the pretended GPU."""
     thread.run = run_pretended(thread.run)  # type: ignore[method-assign]
     _start(thread)
-
-
-def _range(*args: Any, device: Any = None, **options: Any) -> torch.Tensor:
-    """Replaces `torch.range`, the only function that makes tensors without a torch function mode."""
-    made = mark(_host_range(*args, **options), HOST)
-    return made if device is None else made.to(device)
 
 
 def _wrapper(cls: Any, *args: Any, **options: Any) -> torch.Tensor:
@@ -255,13 +253,13 @@ def pretended_gpu() -> Iterator[None]:
         return
     simulates()  # an unknown word in the variable is an error before anything runs
     with contextlib.ExitStack() as stack:
-        for name, answer in _each_its_own(ANSWERS | {"version.hip": HIP_VERSION}):
+        for name, answer in _each_its_own(ANSWERS | makers.ANSWERS | {"version.hip": HIP_VERSION}):
             stack.enter_context(mock.patch(f"torch.{name}", answer, create=True))
         for name, answer in storages.ANSWERS.items():
             stack.enter_context(mock.patch.object(torch.UntypedStorage, name, answer))
         for owner, name, answer in (
-            (torch, "Generator", HostGenerator), (torch, "from_numpy", _host_from_numpy),
-            (torch, "range", _range), (torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapper)),
+            *makers.MAKERS, (torch, "Generator", HostGenerator),
+            (torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapper)),
             (unittest.TestCase, "run", _run_case),
             (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
             (_Backward, "apply", _backward_there), (_Backward, "__init__", _note_streams),

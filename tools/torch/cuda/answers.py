@@ -144,10 +144,6 @@ ANSWERS: dict[str, Any] = {
     "cuda.get_device_capability": _capability,
     "cuda.get_device_properties": _properties, "cuda._CudaDeviceProperties": DeviceProperties,
     "cuda.get_arch_list": lambda: [_session().gpu.arch],
-    # Legacy constructors: tensors without a mark, the GPU's.
-    **{f"cuda.{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in (
-        "Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool",
-    )},
     "_C._dynamo.guards._empty_strided_cuda": lambda size, stride, dtype: torch.empty_strided(  # Inductor's code allocates with it
         size, stride, dtype=dtype, device="cuda"
     ),

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
@@ -33,6 +33,7 @@ from simgpu.tools.torch.places import (
     device_at,
     has_several_gpus,
     mark,
+    mark_new,
     mark_of,
     on_gpu,
     place_of,
@@ -46,6 +47,7 @@ OVERLOAD = type(torch.ops.aten.add.Tensor)  # class of one overload of an operat
 _OPERATORS = (OVERLOAD, type(torch.ops.aten.add))  # of `torch.ops`; some exist only on GPUs
 # Operators whose tensors may be on different GPUs: copies between them, and operators on lists of tensors.
 _COPIES, _LISTS = ("aten::copy_", "aten::_to_copy", "aten::set_"), "aten::_foreach_"
+_OF_STORAGES = "aten::set_"  # its result is where the storage is
 # Zeros without memory, which autograd makes. Operators on them fail below a dispatch mode, some by a segmentation fault.
 _ZEROS = "aten::_efficientzerotensor"
 
@@ -111,18 +113,21 @@ class KernelsOfTheGpu(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = dict(kwargs or {})
+        traced = any(map(_is_traced, tensors_in((*args, *given.values()))))
         if not isinstance(func, OVERLOAD):  # an operator of higher order
-            traced = any(map(_is_traced, tensors_in((*args, *given.values()))))
             return func(*(args if traced else map_aggregate(tuple(args), self._show)), **given)
-        if (modes := _modes_of_the_program()) and _graph_capture() is None:
+        if (modes := _modes_of_the_program(traced)) and _graph_capture() is None:
             return self._pass_on(modes, func, types, args, given)
-        if not has_several_gpus():
-            return self._call(func, types, args, given)
-        with plain_torch():
-            place = _place_of_all(func.name(), (*args, *given.values()))
+        several, place = has_several_gpus(), None
+        if several:
+            with plain_torch():
+                place = _place_of_all(func.name(), (*args, *given.values()))
         result = self._call(func, types, args, given)
         with plain_torch():
-            self._mark(func.name(), args, result, place)
+            if self._makes_host_s(func.name(), (*args, *given.values())):
+                mark_new((result,), HOST)
+            elif several:
+                self._mark(func.name(), args, result, place)
         return result
 
     def _pass_on(
@@ -147,6 +152,17 @@ class KernelsOfTheGpu(TorchDispatchMode):
         for tensor, at in zip(results, places):
             if mark_of(tensor) is None and at not in (None, GPU):
                 mark(tensor, at)
+
+    def _makes_host_s(self, name: str, values: Sequence[Any]) -> bool:
+        """True for an operator whose new tensors are the host's: in a function of the host's tensors, and in autograd's engine one
+        on tensors that are known to be there. A number may be on the host beside a GPU's tensors without marks."""
+        if name.startswith(_OF_STORAGES):
+            return False
+        if self._place != GPU:
+            return self._host
+        places = [(mark_of(tensor), tensor.dim() > 0) for tensor in tensors_in(values)]
+        deciding = [place for place, has_axes in places if has_axes] or [place for place, _ in places]
+        return bool(deciding) and all(place == HOST for place in deciding)
 
     def _call(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
         """Returns an operator's result."""
@@ -204,7 +220,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
 
     def _may_simulate(self, given: Sequence[torch.Tensor]) -> bool:
         """True for an operator on the GPU's tensors only, if no mode further out will see it."""
-        if not self._is_there(given) or any(_is_traced(tensor) or self._is_host_s(tensor) for tensor in given):
+        if not self._is_there(given) or any(_is_traced(one) or one.is_nested or self._is_host_s(one) for one in given):
             return False
         return not any(isinstance(mode, KernelsOfTheGpu) for mode in _get_current_dispatch_mode_stack())
 
@@ -238,12 +254,22 @@ class KernelsOfTheGpu(TorchDispatchMode):
         return func(*args, **given)  # PyTorch's own error
 
 
-def _modes_of_the_program() -> Sequence[TorchDispatchMode]:
-    """Returns the mode that the program itself entered last, and those since; none if it entered none."""
+def _modes_of_the_program(traced: bool) -> Sequence[TorchDispatchMode]:
+    """Returns the mode that the program itself entered last, and those since; none if it entered none.
+
+    A tracer that records operators on real tensors, as `make_fx` does, counts as one; traced: the tensors are a tracer's own.
+    """
     stack = _get_current_dispatch_mode_stack()
     ours = (KernelsOfTheGpu, GraphCapture)
+    if not traced and stack and _records(stack[0]):
+        return stack
     entered = [at for at, mode in enumerate(stack) if not (isinstance(mode, ours) or mode.is_infra_mode())]
     return stack[entered[-1] :] if entered else ()
+
+
+def _records(mode: TorchDispatchMode) -> bool:
+    """True for PyTorch's mode that records operators, if no other of its modes is in use: modes of PyTorch's are the first."""
+    return mode.is_infra_mode() and not isinstance(mode, FakeTensorMode)
 
 
 def _graph_capture() -> GraphCapture | None:

@@ -1,0 +1,111 @@
+"""Functions that make tensors unseen by torch function modes, so that the tensors would count as the GPU's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from simgpu.tools.torch.on_host import gpu_named, on_host
+from simgpu.tools.torch.places import GPU, HOST, Place, common, current_place, mark, mark_new, on_gpu, place_of, tensors_in
+
+_host_range, _from_numpy, _from_dlpack, _make_nested = torch.range, torch.from_numpy, torch.from_dlpack, torch.nested.nested_tensor
+_set_default = torch.set_default_tensor_type
+
+
+def _host_from_numpy(array: Any) -> torch.Tensor:
+    """Replaces `torch.from_numpy`: returns a host tensor."""
+    return mark(_from_numpy(array), HOST)
+
+
+def _host_from_dlpack(source: Any, *, device: Any = None, **options: Any) -> torch.Tensor:
+    """Replaces `torch.from_dlpack`: the tensor is where its source is. A capsule does not say where, and counts as the GPU's."""
+    made = _from_dlpack(source, **options)
+    if isinstance(source, torch.Tensor):
+        mark(made, place_of(source))
+    elif hasattr(source, "__dlpack_device__"):
+        mark(made, HOST)
+    return made if device is None else made.to(device)
+
+
+def _nested_tensor(tensors: Any, *, device: Any = None, layout: Any = None, **options: Any) -> torch.Tensor:
+    """Replaces `torch.nested.nested_tensor`, which makes strided ones without a torch function mode."""
+    if layout is torch.jagged:
+        return _make_nested(tensors, device=device, layout=layout, **options)
+    made = _make_nested(tensors, device=on_host(device), **options)
+    mark_new((made,), gpu_named(device) or (HOST if device else common((tensors,))))
+    return made
+
+
+def _with_marks(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a call of a scripted function or module: new tensors are the host's if its arguments, or its parameters, are."""
+
+    @functools.wraps(call)
+    def run(script: Any, *args: Any, **options: Any) -> Any:
+        result = call(script, *args, **options)
+        given = [*tensors_in((*args, *options.values())), *getattr(script, "parameters", tuple)()]
+        if given and common(given) == HOST:
+            mark_new((result,), HOST)
+        return result
+
+    return run
+
+
+def _range(*args: Any, device: Any = None, **options: Any) -> torch.Tensor:
+    """Replaces `torch.range`, the only function that makes tensors without a torch function mode."""
+    made = mark(_host_range(*args, **options), HOST)
+    return made if device is None else made.to(device)
+
+
+class LegacyType(type):
+    """Class of `torch.FloatTensor`, `torch.cuda.FloatTensor` and the like, which make a tensor at the place that they name."""
+
+    own: Any  # PyTorch's object, for the CPU
+    place: Place
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        made = cls.own(*args, **options)
+        if not any(True for _ in tensors_in(args)):
+            mark_new((made,), current_place() if cls.place == GPU else cls.place)
+        return made
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, cls.own) and on_gpu(place_of(value)) == on_gpu(cls.place)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.own, name)
+
+
+def _legacy_types(place: Place, prefix: str) -> dict[str, LegacyType]:
+    """Returns the legacy types of tensors at a place, by name."""
+    kinds = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
+    names = {f"{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in kinds}
+    return {name: LegacyType(name, (), {"own": own, "place": place, "__module__": prefix}) for name, own in names.items()}
+
+
+# By name below `torch`.
+ANSWERS: dict[str, Any] = {f"cuda.{name}": kind for name, kind in _legacy_types(GPU, "torch.cuda").items()}
+
+
+def _set_default_type(kind: Any) -> None:
+    """Replaces `torch.set_default_tensor_type`: the type is the CPU's, wherever tensors of a legacy type are."""
+    named = getattr(torch, kind.rpartition(".")[2]) if isinstance(kind, str) else kind
+    _set_default(named.own if isinstance(named, LegacyType) else named)
+
+
+def _note_host(tensor: torch.Tensor, *args: Any, **_options: Any) -> None:
+    """Replaces the initializer of `torch.Tensor`, by which a program makes a tensor of numbers or sizes in host memory."""
+    if type(tensor) is torch.Tensor and not any(True for _ in tensors_in(args)):
+        mark_new((tensor,), HOST)
+
+
+# (owner, name, replacement)
+MAKERS: tuple[tuple[Any, str, Any], ...] = (
+    (torch, "from_numpy", _host_from_numpy), (torch, "range", _range), (torch.nested, "nested_tensor", _nested_tensor),
+    (torch, "from_dlpack", _host_from_dlpack), (torch.utils.dlpack, "from_dlpack", _host_from_dlpack),
+    *((kind, "__call__", _with_marks(kind.__call__)) for kind in (torch.jit.ScriptFunction, torch.jit.ScriptModule)),
+    (torch.Tensor, "__init__", _note_host), (torch, "set_default_tensor_type", _set_default_type),
+    *((torch, name, kind) for name, kind in _legacy_types(HOST, "torch").items()),
+)  # fmt: skip

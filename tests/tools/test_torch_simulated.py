@@ -268,6 +268,45 @@ def test_a_gradient_of_an_rms_norm_has_a_gradient() -> None:
         torch.testing.assert_close(ours.cpu().double(), theirs, rtol=2e-5, atol=2e-5 * float(theirs.abs().max()))
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("axes", [(), (0,), (1, 2), (-1,), (0, 1, 2)])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_sums_and_means_over_any_axes(axes: tuple[int, ...], keepdim: bool, kind: Any, session: Any) -> None:
+    x = draw(5, 7, 12, kind=kind)
+    for function, operator in ((torch.sum, "sum.dim_IntList"), (torch.mean, "mean.dim")):
+        found, exact = function(x, axes, keepdim=keepdim), function(x.cpu().double(), axes, keepdim=keepdim)
+        assert found.dtype == kind and found.shape == exact.shape
+        torch.testing.assert_close(found.cpu().double(), exact, rtol=torch.finfo(kind).eps, atol=1e-5)
+        assert counts(session)[operator] == (1, 0)
+    wide, whole = x.sum(1, dtype=torch.float32), x.sum()
+    torch.testing.assert_close(wide.cpu(), x.cpu().float().sum(1), rtol=0, atol=1e-5)
+    torch.testing.assert_close(whole.cpu().double(), x.cpu().double().sum(), rtol=torch.finfo(kind).eps, atol=1e-4)
+    assert counts(session)["sum"] == (1, 0)
+
+
+def test_sums_that_the_host_computes(session: Any) -> None:
+    x = draw(3, 4)
+    assert torch.equal(x.double().sum(0).cpu(), x.cpu().double().sum(0))
+    x.sum(0, dtype=torch.float64), x.long().sum(), draw(0, 3).sum(0)
+    assert counts(session)["sum.dim_IntList"] == (0, 3) and counts(session)["sum"] == (0, 1)
+    reasons = {reason for use in session.operators.values() for reason in use.reasons}
+    assert reasons >= {"to float64", "of int64", "of an empty tensor"}
+
+
+def test_an_lstm_s_products_are_simulated(session: Any) -> None:
+    layer, x = torch.nn.LSTM(4, 5, bidirectional=True).cuda(), draw(6, 3, 4).requires_grad_()
+    exact, wide_x = torch.nn.LSTM(4, 5, bidirectional=True).double(), x.detach().cpu().double().requires_grad_()
+    exact.load_state_dict(layer.state_dict())
+    results = []
+    for module, given in ((layer, x), (exact, wide_x)):
+        out, _ = module(given)
+        results.append([out, *torch.autograd.grad(out.square().sum(), [given, *module.parameters()])])
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found.detach().cpu().double(), wanted.detach(), rtol=2e-5, atol=2e-5)
+    told = counts(session)
+    assert told["addmm"][0] > 0 and told["mm"][0] > 0 and not any("rnn_layer" in name for name in told)
+
+
 def test_a_transformer_differs_by_rounding_only(session: Any) -> None:
     """Its forward, in both modes without gradients, differs from the CPU's, so it ran elsewhere, and by rounding only."""
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.0)

@@ -131,6 +131,13 @@ def _rms_norm(
     return own(input, normalized_shape, weight, eps)
 
 
+def _lstm(own: Callable[..., Any], values: Tensor, *args: Any) -> Any:
+    """Calls `torch.lstm`. If products are simulated it is made of these, not computed whole by a library of the CPU."""
+    whole = not (simulates() and on_gpu(place_of(values)))
+    with contextlib.nullcontext() if whole else torch.backends.mkldnn.flags(enabled=False):
+        return own(values, *args)
+
+
 def _histc(own: Callable[..., Tensor], values: Tensor, *args: Any, **options: Any) -> Tensor:
     """Calls `histc` for integers, which a GPU counts and the CPU does not."""
     if values.is_floating_point() or not on_gpu(place_of(values)):
@@ -141,7 +148,7 @@ def _histc(own: Callable[..., Tensor], values: Tensor, *args: Any, **options: An
 # By PyTorch's function: a function that is called with it and its arguments instead.
 INSTEAD: dict[Any, Callable[..., Any]] = {
     **attention.INSTEAD, torch.rms_norm: _rms_norm, torch.nn.functional.rms_norm: _rms_norm,
-    torch.histc: _histc, torch.Tensor.histc: _histc,
+    torch.histc: _histc, torch.Tensor.histc: _histc, torch.lstm: _lstm,
 }  # fmt: skip
 # By the names of functions that call them, such as `torch.batch_norm_stats.__name__`; `linalg_lu_factor` calls another one.
 NAMES = frozenset(name.removeprefix("aten::").partition(".")[0] for name in ON_GPUS) | {"linalg_lu_factor"}

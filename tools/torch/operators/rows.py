@@ -24,6 +24,7 @@ from simgpu.tools.torch.operators.row_forms import (
     SoftmaxGradient,
 )
 
+_LANES = 64  # of a wave
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -151,11 +152,40 @@ def column_sums(call: Call, x: Tensor, like: Tensor) -> Tensor:
     return y.to(like.dtype).view(like.shape)
 
 
+def _sum(call: Call, values: Tensor, dims: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None) -> tuple[Tensor, int]:
+    """Returns the sums of a tensor over axes (None, or no axis: all) in a type, and the number of elements of each."""
+    type_of(values, *_TYPES)
+    kind = values.dtype if dtype is None else dtype
+    if kind not in _TYPES:
+        raise OnHost(f"to {str(kind).removeprefix('torch.')}")
+    axes = sorted({dim % values.dim() for dim in dims or range(values.dim())}) if values.dim() else []
+    kept = [values.shape[axis] for axis in range(values.dim()) if axis not in axes]
+    shape = [1 if axis in axes else extent for axis, extent in enumerate(values.shape)] if keepdim else kept
+    columns = values.movedim(axes, list(range(len(axes)))).reshape(-1, math.prod(kept)).contiguous()
+    count = len(columns)
+    if columns.shape[1] == 1:  # all elements: as a matrix first, so that more than one lane adds
+        width = next(width for width in range(_LANES, 0, -1) if count % width == 0)
+        rows = columns.view(-1, width)
+        columns = column_sums(call, rows, rows.new_empty(width, dtype=torch.float32)).view(-1, 1)
+    return column_sums(call, columns, columns.new_empty(shape, dtype=kind)), count
+
+
+def _sum_over(call: Call, values: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    return _sum(call, values, dims, keepdim, dtype)[0]
+
+
+def _mean_over(call: Call, values: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    found, count = _sum(call, values, dims, keepdim, torch.float32)
+    return (found / count).to(values.dtype if dtype is None else dtype)
+
+
 # By the operator's name in PyTorch's dispatcher.
 ROWS: dict[str, Callable[..., Any]] = {
     "aten::_softmax": _softmax, "aten::_log_softmax": partial(_softmax, log=True), "aten::_safe_softmax": _safe_softmax,
     "aten::_softmax_backward_data": _gradient(SoftmaxGradient),
     "aten::_log_softmax_backward_data": _gradient(LogSoftmaxGradient),
     "aten::native_layer_norm": _layer_norm, "aten::native_layer_norm_backward": _layer_norm_gradient,
+    "aten::sum.dim_IntList": _sum_over, "aten::sum": lambda call, values, *, dtype=None: _sum_over(call, values, None, dtype=dtype),
+    "aten::mean.dim": _mean_over, "aten::mean": lambda call, values, *, dtype=None: _mean_over(call, values, None, dtype=dtype),
     "aten::_fused_rms_norm": _rms_norm, "aten::_fused_rms_norm_backward": _rms_norm_gradient,
 }  # fmt: skip

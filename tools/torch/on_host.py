@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, has_torch_function
-from torch.utils._device import DeviceContext, _device_constructors
+from torch.utils._device import _device_constructors
 
 from simgpu.tools.torch.cuda import autocast, estimates, memory, traced
 from simgpu.tools.torch.cuda.generators import GpuGenerator
@@ -40,6 +40,8 @@ from simgpu.tools.torch.places import (
 )  # fmt: skip
 from simgpu.triton.driver import active_driver
 
+with torch.device("meta"):
+    _DefaultDevice = type(_get_current_function_mode_stack()[-1])  # PyTorch's mode of a chosen device
 _GPUS = ("cuda", "hip")
 _CPU = torch.device("cpu")
 
@@ -330,7 +332,7 @@ def _copy(copy: torch.Tensor, source: torch.Tensor, place: Place) -> torch.Tenso
 def _default_device() -> torch.device | None:
     """Returns the device that `torch.set_default_device` or `with torch.device(...)` chose; a GPU may lack its number."""
     modes = reversed(_get_current_function_mode_stack())
-    return next((mode.device for mode in modes if isinstance(mode, DeviceContext)), None)
+    return next((mode.device for mode in modes if isinstance(mode, _DefaultDevice)), None)
 
 
 def is_pretended() -> bool:

@@ -1,6 +1,7 @@
 """A kernel under construction, up to its code object.
 
     registers.py     operands, and files that hand out registers
+    formula.py       integer arithmetic on registers, written as formulas
     instruction.py   an instruction: its text and its spec in the instruction set
     waits.py         s_waitcnt and s_nop by rule
     interleave.py    instruction streams merged, so that matrix instructions hide the others

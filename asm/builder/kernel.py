@@ -14,12 +14,13 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simgpu.asm.builder import metadata
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import Formula, is_scalar, operand_of, steps_of
 from simgpu.asm.builder.instruction import Instr, analyse
 from simgpu.asm.builder.metadata import Header, KernelArgument, Resources
 from simgpu.asm.builder.registers import Operand, RegisterFile, operand_text
@@ -151,6 +152,82 @@ class KernelBuilder:
         for word in range(target.count):
             value = source[word] if isinstance(source, Reg) else source
             self._emit(sys._getframe(1), name, (target[word], value), note, {})
+
+    # -- formulas ------------------------------------------------------------------------------
+
+    def set(self, target: Reg, formula: Formula | Operand, note: str = "") -> Reg:
+        """Emits target = formula (`formula.of`), and returns the target."""
+        self.assign((target,), (formula,), (note,))
+        return target
+
+    def vector(self, name: str, formula: Formula | Operand) -> Reg:
+        """Emits a formula into a new VGPR, and returns it."""
+        return self.set(self.v.alloc(name), formula, name)
+
+    def scalar(self, name: str, formula: Formula | Operand) -> Reg:
+        """Emits a formula of SGPRs into a new SGPR, and returns it."""
+        return self.set(self.s.alloc(name), formula, name)
+
+    def vectors(self, **named: Formula | Operand) -> list[Reg]:
+        """Emits formulas into new VGPRs. What they have in common is computed once."""
+        targets = [self.v.alloc(name) for name in named]
+        self.assign(targets, tuple(named.values()), tuple(named))
+        return targets
+
+    @contextlib.contextmanager
+    def temporary(self, formula: Formula | Operand) -> Iterator[Operand]:
+        """Yields a register with a formula for the code inside the `with` block, or the operand that it is."""
+        operand = operand_of(formula)
+        if not isinstance(operand, Formula):
+            yield operand
+            return
+        held = self.set(self._file(operand).alloc("temporary"), operand)
+        yield held
+        self._file(operand).free(held)
+
+    @contextlib.contextmanager
+    def lend(self, registers: Reg) -> Iterator[None]:
+        """Lets the formulas of a block have temporaries in these VGPRs."""
+        used = self.v.in_use()
+        self.v.free(registers, listed=True)
+        yield
+        self.v.restore(used)
+
+    def assign(self, targets: Sequence[Reg], formulas: Sequence[Formula | Operand], notes: Sequence[str]) -> None:
+        """Emits targets = formulas, with a note each. A target may be one of the formulas' registers."""
+        roots = [operand_of(formula) for formula in formulas]
+        steps = list(steps_of(roots))
+        last: dict[Any, int] = {operand: number for number, (_, _, operands) in enumerate(steps) for operand in operands}
+        last |= {root: len(steps) for root in roots}
+        note_of, final = dict(zip(targets, notes, strict=True)), targets[-1]
+        own = {root: target for target, root in zip(targets, roots, strict=True) if is_scalar(root) == (target.file == "s")}
+        free_from = last.get(final, -1)  # the step from which on the last target may be overwritten
+        end = next((number for number, (node, *_) in enumerate(steps) if node == roots[-1]), 0)  # the step that computes it
+        held: dict[Any, Any] = {}
+        sources: list[Any]
+        for number, (node, mnemonic, operands) in enumerate(steps):
+            sources = [held.get(operand, operand) for operand in operands]
+            for operand in dict.fromkeys(operands):
+                if isinstance(operand, Formula) and last[operand] == number and held[operand] not in targets:
+                    self._file(operand).free(held[operand])
+            if node in own and number >= last.get(own[node], -1):
+                held[node] = own[node]
+            elif free_from <= number and last[node] <= end and is_scalar(node) == (final.file == "s"):
+                held[node] = final
+            else:
+                held[node] = self._file(node).alloc("temporary")
+            if held[node] == final:
+                free_from = last[node]
+            self.emit(mnemonic, held[node], *sources, note=note_of[own[node]] if node in own else "")
+        for target, root in zip(targets, roots, strict=True):
+            if held.get(root, root) != target:
+                self.emit(f"{target.file}_mov_b32", target, held.get(root, root), note=note_of[target])
+        for root in dict.fromkeys(roots):
+            if root in held and held[root] not in targets:
+                self._file(root).free(held[root])
+
+    def _file(self, formula: Formula) -> RegisterFile:
+        return self.s if is_scalar(formula) else self.v
 
     def comment(self, text: str) -> None:
         """Emits a comment line."""

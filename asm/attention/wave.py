@@ -11,6 +11,7 @@ from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.asm.parts.transpose import HIGH_BYTES, LOW_BYTES
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
+from simgpu.operators.attention.registers import row_registers
 
 
 class WaveRegisters:
@@ -59,7 +60,7 @@ class WaveRegisters:
     def _span(self, name: str, atom: int, span: int, e: int) -> Reg:
         """Returns the part of a range with rows of `e` bytes an element that holds an atom's span."""
         column, vec = self.shape.spans[span]
-        start = (atom * self.shape.d + column) * e // ATOM
+        start = atom * row_registers(self.shape.d, e) + column * e // ATOM
         return self.ranges[name][start : start + vec * e // 4]
 
     def load(self, target: Reg, offset: Reg, buffer: Reg, soffset: Reg | int, immediate: int, size: int, note: str) -> None:

@@ -46,6 +46,16 @@ def key_atoms(p: AttentionProblem) -> int:
     return 2 if p.element.bytes < 4 and max(p.d, p.dv) <= 128 else 1
 
 
+def row_registers(d: int, e: int) -> int:
+    """Returns the registers of an atom of rows of d elements of e bytes: an even number, because loads of several begin at one.
+
+    >>> row_registers(80, 2), row_registers(80, 1)
+    (10, 6)
+    """
+    registers = d * e // ATOM
+    return registers + registers % 2
+
+
 def key_spans(d: int, e: int) -> tuple[tuple[int, int], ...]:
     """Returns (first column, elements of a lane's load) of each span of a row of Q or K, which LANE_GROUPS lanes load.
 
@@ -82,7 +92,7 @@ def registers(p: AttentionProblem, descriptor: HardwareDescriptor, queries: int)
     ranges = [
         ("Q fragments", "arch", queries * d * e // 256),
         ("K fragments", "arch", na * ATOM * d * e // 256),
-        ("K staging", "arch", na * ATOM * d // 256 if p.narrow_kv else 0),
+        ("K staging", "arch", na * row_registers(d, 1) if p.narrow_kv else 0),
         ("V rows", "arch", 4 * na * sum(max(1, wide * p.element_kv.bytes // 4) for _, wide in blocks)),
         ("V fragments", "arch", fragments if e < 4 else 0),
         ("S", "arch" if descriptor.unified_vgprs else "acc", scores),

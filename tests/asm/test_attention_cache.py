@@ -124,6 +124,14 @@ def test_checked_mode_finds_nothing(target, more):
     assert not [str(finding) for run in runs for finding in run.findings]
 
 
+@pytest.mark.parametrize(("target", "d"), [("gfx942", 72), ("gfx950", 80)])
+def test_rows_of_eight_bits_begin_at_even_registers(target, d):
+    """Rows of 80 bytes have five registers; loads of two of them must begin at an even one from gfx90a on."""
+    p = replace(DECODE, d=d, lk=130)
+    given = operands(p, device(target).arch)
+    assert right(p, target, launched(p, target, given)[0], given)
+
+
 def test_decode_splits_keys_and_shares_tiles():
     tree = FusedAttention(replace(DECODE, lk=8192, batch=1), "gfx942")
     assert tree.plan.split_kv > 1 and tree.plan.tile_heads == 8 and not tree.plan.shared

@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import inf
 
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import Formula, log2, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, buffer_at, new_buffer
 from simgpu.asm.parts.elements import Elements
-from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import unpack_chunk, wave_number
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
@@ -43,10 +43,8 @@ class ColumnEmitter(Visitor):
 
     def visit_device(self, root: Columns) -> EmittedKernel:
         k, p, plan = self.k, self.problem, root.plan
-        for name in (self.source, self.result):
-            k.argument(name, 8, "global_buffer")
-        for name in ("m", "ldx", "rows"):
-            k.argument(name, 4, value_type="i32")
+        k.declare("pointer", self.source, self.result)
+        k.declare("i32", "m", "ldx", "rows")
         self.arguments = k.load_arguments()
         self.visit(next(root.children()))
         k.s_endpgm()
@@ -66,18 +64,14 @@ class ColumnEmitter(Visitor):
         k.work_item_x()
         self.column, self.offset, self.stride, scratch = (k.v.alloc(n) for n in ("column", "offset", "bytes of a step", "scratch"))
         self.last, self.number = k.v.alloc("last row's offset"), k.v.alloc("work-item")
-        wave, self.first, self.left = k.s.alloc("wave"), k.s.alloc("first row"), k.s.alloc("rows left")
+        wave = k.s.alloc("wave")
         k.v_mov_b32(self.number, lane)
         wave_number(k, wave, scratch)
         k.v_and_b32(lane, WAVEFRONT - 1, lane)
-        k.s_mul_i32(self.first, k.group_y, self.arguments["rows"])
-        k.s_sub_u32(self.left, self.arguments["m"], self.first)
-        k.s_min_u32(self.left, self.left, self.arguments["rows"])
-        k.v_and_b32(self.column, self.lanes - 1, lane)
-        self._place(self.column)
-        k.v_lshrrev_b32(lane, log2(self.lanes), lane, note="row of a load")
-        k.s_lshl_b32(wave, wave, log2(self.rows_load))
-        k.v_add_u32(lane, wave, lane)
+        self.first = k.scalar("first row", of(k.group_y) * self.arguments["rows"])
+        self.left = k.scalar("rows left", (of(self.arguments["m"]) - self.first).least(self.arguments["rows"]))
+        self._place(self.column, of(lane) % self.lanes)
+        k.set(lane, of(lane) // self.lanes + of(wave) * self.rows_load, note="row of a load")
         k.s.free(wave)
         self._source(lane)
         self.sums = k.v.alloc("sums", self.chunk)
@@ -86,12 +80,10 @@ class ColumnEmitter(Visitor):
         self.visit(next(block.children()))
         self._merge(scratch)
 
-    def _place(self, place: Reg, start: Reg | None = None) -> None:
-        """Replaces a lane's number in the tile by its first column; VCC: it has one. start: the same before the row cuts it."""
-        k, first = self.k, self.k.s.alloc("tile's first chunk")
-        k.s_mul_i32(first, k.group_x, self.lanes)
-        k.v_add_lshl_u32(place, first, place, log2(self.chunk))
-        k.s.free(first)
+    def _place(self, place: Reg, number: Formula, start: Reg | None = None) -> None:
+        """Emits the first column of a lane's number in the tile; VCC: it has one. start: the same before the row cuts it."""
+        k = self.k
+        k.set(place, (number + of(k.group_x) * self.lanes) * self.chunk)
         if start is not None:
             k.v_mov_b32(start, place)
         k.v_cmp_gt_u32("vcc", self.columns, place)
@@ -101,23 +93,16 @@ class ColumnEmitter(Visitor):
         """Emits the buffer of the block's rows, a lane's offset, and what it grows by; lanes without columns stay outside."""
         k, nbytes = self.k, self.arguments["ldx"]
         k.s_lshl_b32(nbytes, nbytes, log2(self.element), note="bytes of ldx")
-        self.buffer, start = k.s.alloc("buffer", 4), k.s.alloc("byte offset", 2)
-        k.s_mul_hi_u32(start[1], self.first, nbytes)
-        k.s_mul_i32(start[0], self.first, nbytes)
-        raw_buffer(k, self.buffer, self.arguments[self.source], (start[0], start[1]), self.source)
-        k.s_sub_u32(start[0], self.left, 1)
-        k.s_mul_i32(start[0], start[0], nbytes)
-        k.s_add_u32(self.buffer[2], start[0], self.columns * self.element, note="bytes of the rows")
-        k.v_lshlrev_b32(self.offset, log2(self.element), self.column)
-        k.v_add_u32(self.last, start[0], self.offset)
-        k.v_mul_lo_u32(row, row, nbytes)
-        k.v_add_u32(self.offset, row, self.offset)
-        k.s_mul_i32(start[0], nbytes, self.step)
-        k.v_mov_b32(self.stride, start[0])
+        last = k.scalar("last row's bytes", (of(self.left) - 1) * nbytes)
+        end = of(last) + self.columns * self.element
+        self.buffer = new_buffer(k, self.arguments[self.source], self.source, (self.first, nbytes), nbytes=end)
+        k.set(self.last, of(self.column) * self.element + last)
+        k.set(self.offset, of(self.column) * self.element + of(row) * nbytes)
+        k.set(self.stride, of(nbytes) * self.step)
         k.v_cndmask_b32(self.stride, 0, self.stride, "vcc")
         for register in (self.offset, self.last):
             k.v_cndmask_b32(register, OUTSIDE, register, "vcc", note="no columns: outside")
-        k.s.free(start)
+        k.s.free(last)
 
     def visit_warp(self, warp: ColumnWarp) -> None:
         """Emits the loop over the rows: some loads in flight, then their elements."""
@@ -152,9 +137,8 @@ class ColumnEmitter(Visitor):
             part = self.sums[start : min(self.chunk, start + 4)]
             k.ds_write(scratch, part, offset=region.offset + WORD * start)
         k.s_barrier()
-        k.s_mul_i32(self.first, k.group_y, WORD * self.columns)
-        raw_buffer(k, self.buffer, self.arguments[self.result], (self.first, 0), self.result)
-        k.s_mov_b32(self.buffer[2], WORD * self.columns)
+        row = WORD * self.columns
+        buffer_at(k, self.buffer, self.arguments[self.result], self.result, (k.group_y, row), nbytes=row)
         for first in range(0, width, WAVES * WAVEFRONT):
             if first:
                 k.v_add_u32(number, first, number)
@@ -172,11 +156,9 @@ class ColumnEmitter(Visitor):
     def _store(self, total: Reg, scratch: Reg, number: Reg) -> None:
         """Emits the store of a work-item's column, unless another chunk has it."""
         k, place, start = self.k, self.column, self.last
-        k.v_lshrrev_b32(place, log2(self.chunk), number)
-        self._place(place, start)
-        k.v_and_b32(scratch, self.chunk - 1, number)
-        k.v_add_u32(scratch, place, scratch)
-        k.v_lshlrev_b32(place, log2(WORD), scratch)
+        self._place(place, of(number) // self.chunk, start)
+        k.set(scratch, of(number) % self.chunk + place)
+        k.set(place, of(scratch) * WORD)
         k.v_cndmask_b32(place, OUTSIDE, place, "vcc")
         k.v_cmp_ge_u32("vcc", scratch, start)
         k.v_cndmask_b32(place, OUTSIDE, place, "vcc", note="the chunk before has it")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, new_buffer
 from simgpu.asm.parts.elements import Elements
-from simgpu.asm.parts.integer_math import log2, scalar_divmod
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, wave_number
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
@@ -44,10 +44,8 @@ class TransposeEmitter(Visitor):
     def visit_device(self, root: Transpose) -> EmittedKernel:
         k, p = self.k, root.problem
         self.end = k.new_label("end")
-        for name in ("X", "Y"):
-            k.argument(name, 8, "global_buffer")
-        for name in ("ldx", "ldy"):
-            k.argument(name, 4, value_type="i32")
+        k.declare("pointer", "X", "Y")
+        k.declare("i32", "ldx", "ldy")
         self.arguments = k.load_arguments()
         self.visit(next(root.children()))
         k.label(self.end)
@@ -63,16 +61,12 @@ class TransposeEmitter(Visitor):
         self.offset, self.lanes = k.v.alloc("offset"), {axis: k.v.alloc(f"first of {axis}") for axis in "mn"}
         wave, self.start = k.s.alloc("wave"), {axis: k.s.alloc(f"tile's first of {axis}") for axis in "mn"}
         wave_number(k, wave, self.offset)
-        k.s_mul_i32(self.start["n"], k.group_x, self.block_n)
-        k.s_mul_i32(wave, wave, self.tiles["n"])
-        k.s_add_u32(self.start["n"], self.start["n"], wave)
+        k.set(self.start["n"], of(k.group_x) * self.block_n + of(wave) * self.tiles["n"])
         k.s_cmp_ge_u32(self.start["n"], self.sizes["n"])
         k.s_cbranch_scc1(self.end)
-        diagonal = k.s.alloc("group")
-        k.s_add_u32(diagonal, k.group_x, k.group_y, note="tiles on a diagonal run together: both sides spread over memory")
-        row = scalar_divmod(k, diagonal, self.rows, self.rows + self.columns, "row of tiles")
-        k.s_mul_i32(self.start["m"], row, self.tiles["m"])
-        k.s.free(diagonal, row)
+        diagonal = (of(k.group_x) + k.group_y).below(self.rows + self.columns)
+        note = "tiles on a diagonal run together: both sides spread over memory"
+        k.set(self.start["m"], diagonal % self.rows * self.tiles["m"], note=note)
         self.visit(next(block.children()))
 
     def visit_warp(self, warp: TransposeWarp) -> None:
@@ -113,18 +107,10 @@ class TransposeEmitter(Visitor):
     def _buffer(self, name: str, outer: str, inner: str, stride: str) -> None:
         """Emits the buffer of an operand from the tile's first element, and the lane's offset of its block's first row."""
         k, bytes_ = self.k, self.arguments[stride]
-        self.buffer, first = k.s.alloc(f"{name} buffer", 4), k.s.alloc("byte offset", 2)
         k.s_lshl_b32(bytes_, bytes_, log2(self.element), note=f"bytes of {stride}")
-        k.s_mul_hi_u32(first[1], self.start[outer], bytes_)
-        k.s_mul_i32(first[0], self.start[outer], bytes_)
-        within = k.s.alloc("bytes in a row")
-        k.s_lshl_b32(within, self.start[inner], log2(self.element))
-        k.s_add_u32(first[0], first[0], within)
-        k.s_addc_u32(first[1], first[1], 0)
-        raw_buffer(k, self.buffer, self.arguments[name], (first[0], first[1]), name)
-        k.s.free(first, within)
-        k.v_mul_lo_u32(self.offset, self.lanes[outer], bytes_)
-        k.v_lshl_add_u32(self.offset, self.lanes[inner], log2(self.element), self.offset)
+        terms = (self.start[outer], bytes_), (of(self.start[inner]) * self.element, 1)
+        self.buffer = new_buffer(k, self.arguments[name], name, *terms)
+        k.set(self.offset, of(self.lanes[outer]) * bytes_ + of(self.lanes[inner]) * self.element)
         k.v_mov_b32(k.work_item, OUTSIDE)
         k.v_cndmask_b32(self.offset, k.work_item, self.offset, self.inside, note="no block: outside")
         self.stride = bytes_

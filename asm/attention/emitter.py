@@ -27,10 +27,10 @@ from simgpu.asm.attention.shared.emitter import SharedEmitter
 from simgpu.asm.attention.split import STATE_BYTES
 from simgpu.asm.attention.wave import KeyWave, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.accumulators import clear
-from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
@@ -72,11 +72,12 @@ class ChainedEmitter(WaveEmitter):
     def _whole_buffers(self) -> None:
         """Emits buffers of a head's K and V, and the bytes from a step to the next."""
         k, shape, wave, block, a, p = self.k, self.shape, self.wave, self.block, self.block.arguments, self.plan.problem
-        self.key_bytes = block.buffer(wave.key_buffer, "K", p.d * shape.e_kv)
-        self.value_bytes = block.buffer(wave.value_buffer, "V", p.dv * shape.e_kv)
-        self.key_step, self.value_step = k.s.alloc("K step"), k.s.alloc("V step")
-        k.s_mul_i32(self.key_step, a["K_row"], self.block.step)
-        k.s_mul_i32(self.value_step, a["V_row"], self.block.step)
+        block.buffer(wave.key_buffer, "K", p.d * shape.e_kv)
+        block.buffer(wave.value_buffer, "V", p.dv * shape.e_kv)
+        self.key_bytes = k.scalar("K bytes", of(wave.key_buffer[2]))
+        self.value_bytes = k.scalar("V bytes", of(wave.value_buffer[2]))
+        self.key_step = k.scalar("K step", of(a["K_row"]) * block.step)
+        self.value_step = k.scalar("V step", of(a["V_row"]) * block.step)
 
     def _lane_offsets(self) -> None:
         """Emits a lane's byte offsets in K and V, relative to the head's first key or, with pages, to the key atom's first."""
@@ -84,17 +85,11 @@ class ChainedEmitter(WaveEmitter):
         first = 0 if self.pages else block.first_key
         temporary = wave.ranges["temporaries"][0]
         k.comment("K: key i, columns from vec·g; V: key 4g, columns from wide·i")
-        k.v_add_u32(temporary, first, block.lane_row)
-        first_offset, *others = wave.key_offset.values()
-        k.v_mul_lo_u32(first_offset, temporary, a["K_row"])
-        for other in others:
-            k.v_mov_b32(other, first_offset)
+        row = of(k.set(temporary, (of(block.lane_row) + first) * a["K_row"]))
         for vec, offset in wave.key_offset.items():
-            k.v_mad_u32_u24(offset, block.group, vec * shape.e_kv, offset)
+            k.set(offset, of(block.group) * (vec * shape.e_kv) + row)
         for wide, offset in wave.value_offset.items():
-            k.v_lshl_add_u32(temporary, block.group, log2(QUAD), first)
-            k.v_mul_lo_u32(offset, temporary, a["V_row"])
-            k.v_mad_u32_u24(offset, block.lane_row, wide * shape.e_kv, offset)
+            k.set(offset, (of(block.group) * QUAD + first) * a["V_row"] + of(block.lane_row) * (wide * shape.e_kv))
 
     def _load_queries(self, buffer: Reg) -> None:
         k, shape, wave = self.k, self.shape, self.wave
@@ -236,7 +231,7 @@ class ChainedEmitter(WaveEmitter):
         if split:
             k.s_mul_i32(block.part, block.part, a["heads"])
             k.s_add_u32(block.head, block.head, block.part, note="the part's own O")
-        k.s.free(block.buffer(result, "R", columns * WORD))
+        block.buffer(result, "R", columns * WORD)
         if split:
             states = self._row_buffer(STATISTICS, STATE_BYTES)
         self.merge.emit(AttentionOutput(result, columns, states, logarithms))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from simgpu.asm.builder.formula import Formula, log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.buffers import OUTSIDE, RESOURCE_WORD3, advance_buffer
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, buffer_at
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
@@ -117,16 +118,9 @@ def lane_places(k: KernelBuilder) -> tuple[Reg, Reg, Reg]:
     return row, group, wave
 
 
-def scalar_divide(k: KernelBuilder, target: Reg, source: Reg, divisor: int) -> None:
-    """Emits target = source // divisor, for source · divisor < 2^32.
-
-    Then 2^32 // divisor + 1 is exact (Granlund and Montgomery 1994).
-    """
-    shift = log2(divisor)
-    if shift is not None:
-        k.s_lshr_b32(target, source, shift)
-    else:
-        k.s_mul_hi_u32(target, source, (1 << 32) // divisor + 1)
+def few(number: Formula | Reg, divisor: int) -> Formula:
+    """Returns a number below 2^32 / divisor, which a division by that takes one instruction of."""
+    return (of(number) if isinstance(number, Reg) else number).below((1 << 32) // divisor)
 
 
 def scalar_constants(k: KernelBuilder, name: str, *values: int) -> tuple[Reg, ...]:
@@ -162,45 +156,31 @@ class AttentionFrame:
     def _arguments(self) -> None:
         k = self.k
         p, split = self.plan.problem, self.parts > 1
-        for name in ("Q", "K", "V", *more_inputs(p), "R"):
-            k.argument(name, 8, "global_buffer")
-        if split or p.lse:
-            k.argument(STATISTICS if split else LSE, 8, "global_buffer")
-        for name in ("lq", "lk", *(f"{array} row" for array in ARRAYS), *(f"{array} head" for array in ARRAYS), "heads", "window"):
-            k.argument(name.replace(" ", "_"), 4, value_type="i32")
-        for name in ("scale", *(("cap", "minus_twice_cap") if p.softcap is not None else ())):
-            k.argument(name, 4, value_type="f32")
+        k.declare("pointer", "Q", "K", "V", *more_inputs(p), "R", *([STATISTICS if split else LSE] if split or p.lse else []))
+        k.declare("i32", "lq", "lk", *(f"{array}_{unit}" for unit in ("row", "head") for array in ARRAYS), "heads", "window")
+        k.declare("f32", "scale", *(("cap", "minus_twice_cap") if p.softcap is not None else ()))
         self.arguments = k.load_arguments()
 
     def _coordinates(self) -> None:
         """Emits lane, wave, first query and heads."""
-        k = self.k
+        k, plan, turn = self.k, self.plan, self.turn
         self.lane_row, self.group, self.wave_number = lane_places(k)
         self.first_query, self.head = k.s.alloc("the block's first query"), k.s.alloc("head")
         self.shared_head = k.s.alloc("head of K and V")
-        plan = self.plan
-        turn = self.turn
         k.comment(f"workgroups in turn are of {turn} heads; a tile has {self.tile_queries} queries of {self.tile_heads}")
-        scalar_divide(k, self.first_query, k.group_x, turn)
+        k.set(self.first_query, few(k.group_x, turn) // turn)
         if plan.tile_pairs:
-            self.second_query = k.s.alloc("first query of the second tile")
-            k.s_mul_i32(self.second_query, self.first_query, self.tile_queries)
+            self.second_query = k.scalar("first query of the second tile", of(self.first_query) * self.tile_queries)
         if plan.problem.causal:
             self._order_tiles()
         k.s_mul_i32(self.first_query, self.first_query, self.tile_queries)
-        split = self.parts
-        scalar_divide(k, self.head, k.group_y, split)
-        if split > 1:
-            self.part = k.s.alloc("part of the keys")
-            k.s_mul_i32(self.part, self.head, split)
-            k.s_sub_u32(self.part, k.group_y, self.part)
-        if turn > 1:
-            k.s_mul_i32(self.head, self.head, turn)
-            self._remainder(self.shared_head, k.group_x, turn)
-            k.s_add_u32(self.head, self.head, self.shared_head)
-        if self.tile_heads > 1:
-            k.s_mul_i32(self.head, self.head, self.tile_heads, note="first of the tile's heads")
-        scalar_divide(k, self.shared_head, self.head, plan.problem.heads // plan.problem.kv_heads)
+        number = few(k.group_y, self.parts)
+        if self.parts > 1:
+            self.part = k.scalar("part of the keys", number % self.parts)
+        head = (number // self.parts * turn + few(k.group_x, turn) % turn) * self.tile_heads
+        k.set(self.head, head, note="first of the tile's heads")
+        group = plan.problem.heads // plan.problem.kv_heads
+        k.set(self.shared_head, few(self.head, group) // group)
         self.scale_v: Reg | None = None
         if plan.problem.cached:
             self._cache()
@@ -212,29 +192,22 @@ class AttentionFrame:
         several series that run on a CU together see about as many keys as those of other CUs, and the launch ends with short ones.
         """
         k, a = self.k, self.arguments
-        last = k.s.alloc("last tile")
-        k.s_sub_u32(last, a["lq"], 1)
-        scalar_divide(k, last, last, self.tile_queries)
-        k.s_sub_u32(last, last, self.first_query, note="those that see most keys first")
+        tiles = few(of(a["lq"]) - 1, self.tile_queries) // self.tile_queries
+        last = k.scalar("those that see most keys first", tiles - self.first_query)
         if self.plan.tile_pairs:  # a pair sees as many keys as any other
             k.s_mov_b32(self.first_query, last)
         else:
-            series = k.s.alloc("series left")
-            scalar_divide(k, series, a["heads"], self.tile_heads * self.turn)
-            k.s_mul_i32(series, series, self.parts)
-            k.s_sub_u32(series, series, k.group_y)
-            k.s_bitcmp1_b32(series, 0)
+            together = self.tile_heads * self.turn
+            with k.temporary(few(a["heads"], together) // together * self.parts - k.group_y) as series_left:
+                k.s_bitcmp1_b32(series_left, 0)
             k.s_cselect_b32(self.first_query, last, self.first_query)
-            k.s.free(series)
         k.s.free(last)
 
     def _cache(self) -> None:
         """Emits what a cache changes: lk = the sequence's keys, its row of `blocks`, the head within the sequence, scales."""
         k, p, a = self.k, self.plan.problem, self.arguments
-        batch, scratch = k.s.alloc("sequence"), k.s.alloc("scratch")
-        scalar_divide(k, batch, self.shared_head, p.kv_heads)
-        k.s_mul_i32(scratch, batch, p.kv_heads)
-        k.s_sub_u32(scratch, self.shared_head, scratch, note="head of K and V of the sequence")
+        batch = k.scalar("sequence", few(self.shared_head, p.kv_heads) // p.kv_heads)
+        scratch = k.scalar("head of K and V of the sequence", of(self.shared_head) - of(batch) * p.kv_heads)
         if p.page:
             k.s_mov_b32(self.shared_head, scratch)
         if p.narrow_kv:
@@ -249,109 +222,70 @@ class AttentionFrame:
             lane_in_atom(k, self.lane_row, self.group, ATOM)
         if p.page:
             k.comment(f"the sequence's pages of {p.page} keys, and how many keys it has")
-            k.s_add_u32(scratch, a["lk"], p.page - 1)
-            k.s_lshr_b32(scratch, scratch, log2(p.page))
-            k.s_mul_i32(scratch, scratch, batch)
-            k.s_lshl_b32(scratch, scratch, log2(WORD))
-            advance_buffer(k, a[BLOCKS], scratch, BLOCKS)
-            k.s_lshl_b32(scratch, batch, log2(WORD))
-            advance_buffer(k, a[LENGTHS], scratch, LENGTHS)
+            advance_buffer(k, a[BLOCKS], (of(a["lk"]) + (p.page - 1)) // p.page * batch * WORD, BLOCKS)
+            advance_buffer(k, a[LENGTHS], of(batch) * WORD, LENGTHS)
             k.s_load_dword(scratch, a[LENGTHS], 0, note=LENGTHS)
             k.s_min_i32(a["lk"], a["lk"], scratch)
         k.s.free(batch, scratch)
 
-    def _remainder(self, target: Reg, source: Reg, divisor: int) -> None:
-        """Emits target = source modulo divisor, for source · divisor < 2^32."""
-        k = self.k
-        if log2(divisor) is not None:
-            k.s_and_b32(target, source, divisor - 1)
-            return
-        scalar_divide(k, target, source, divisor)
-        k.s_mul_i32(target, target, divisor)
-        k.s_sub_u32(target, source, target)
-
     def _extent_of_keys(self) -> None:
         """Emits [first_key, high), the keys that some query of the block sees, and [full_low, full_high), those that all see."""
         k, p, a = self.k, self.plan.problem, self.arguments
-        names = ("position", "end of positions", "keys end", "all see from", "all see to", "first key", "steps left")
-        self.position, end, self.high, self.full_low, self.full_high, self.first_key, self.steps_left = map(k.s.alloc, names)
         k.comment("keys that the block's queries see; query i stands at i + lk - lq among them")
-        k.s_sub_u32(self.position, a["lk"], a["lq"])
-        k.s_add_u32(end, self.first_query, self.tile_queries)
-        k.s_min_i32(end, end, a["lq"])
-        k.s_add_u32(end, end, self.position, note="past the last query")
-        k.s_add_u32(self.position, self.position, self.first_query, note="of the first query")
-        k.s_mov_b32(self.high, a["lk"])
-        k.s_mov_b32(self.full_high, a["lk"])
-        k.s_mov_b32(self.full_low, 0)
-        k.s_mov_b32(self.first_key, 0)
-        bound = k.s.alloc("bound")
+        shift = of(a["lk"]) - a["lq"]
+        past = (of(self.first_query) + self.tile_queries).least(a["lq"], "i32") + shift  # the last query
+        self.position = k.scalar("position of the first query", shift + self.first_query)
+        first: Formula | int = 0
+        full_low: Formula | int = 0
+        high = full_high = of(a["lk"])
         if p.window is not None:
-            k.s_sub_u32(bound, self.position, a["window"])
-            k.s_add_u32(bound, bound, 1)
-            k.s_max_i32(self.first_key, bound, 0)
-            k.s_sub_u32(self.full_low, end, a["window"])
-            k.s_add_u32(bound, end, a["window"])
-            k.s_sub_u32(bound, bound, 1)
-            k.s_min_i32(self.high, self.high, bound)
-            k.s_add_u32(bound, self.position, a["window"])
-            k.s_min_i32(self.full_high, self.full_high, bound)
+            first = (of(self.position) - a["window"] + 1).most(0, "i32")
+            full_low = past - a["window"]
+            high = high.least(past + a["window"] - 1, "i32")
+            full_high = full_high.least(of(self.position) + a["window"], "i32")
         if p.causal:
-            k.s_min_i32(self.high, self.high, end)
-            k.s_add_u32(bound, self.position, 1)
-            k.s_min_i32(self.full_high, self.full_high, bound)
-        self._share(bound)
-        k.s.free(bound, end)
-        self.rows = k.s.alloc("the block's queries")
-        k.s_sub_u32(self.rows, a["lq"], self.first_query)
-        k.s_min_u32(self.rows, self.rows, self.tile_queries)
+            high, full_high = high.least(past, "i32"), full_high.least(of(self.position) + 1, "i32")
+        names = "keys end", "all see from", "all see to", "first key"
+        self.high, self.full_low, self.full_high, self.first_key = ends = [k.s.alloc(name) for name in names]
+        k.assign(ends, (high, full_low, full_high, first), names)
+        self._share()
+        self.rows = k.scalar("the block's queries", (of(a["lq"]) - self.first_query).least(self.tile_queries))
 
-    def _share(self, bound: Reg) -> None:
+    def _share(self) -> None:
         """Emits the number of steps in the block's keys, and the wave's first key."""
         k, plan = self.k, self.plan
         if plan.problem.page and plan.problem.window is not None:
             k.s_and_b32(self.first_key, self.first_key, -ATOM, note="a key atom lies in one page")
-        k.s_sub_u32(self.steps_left, self.high, self.first_key)
-        k.s_max_i32(self.steps_left, self.steps_left, 0)
-        k.s_add_u32(self.steps_left, self.steps_left, self.step - 1)
-        scalar_divide(k, self.steps_left, self.steps_left, self.step)
+        keys = (of(self.high) - self.first_key).most(0, "i32") + (self.step - 1)
+        self.steps_left = k.scalar("steps left", few(keys, self.step) // self.step)
         if self.parts > 1:
-            self._part(bound)
+            self._part()
         if self.wave_keys < self.step:
-            k.s_mul_i32(bound, self.wave_number, self.wave_keys)
-            k.s_add_u32(self.first_key, self.first_key, bound, note="the wave's own keys")
+            k.set(self.first_key, of(self.first_key) + of(self.wave_number) * self.wave_keys, note="the wave's own keys")
         if self.wave_queries < self.tile_queries:
-            self._own_rows(bound)
+            self._own_rows()
         k.s_sub_u32(self.high, self.high, 1, note="last key")
 
-    def _own_rows(self, scratch: Reg) -> None:
+    def _own_rows(self) -> None:
         """Emits the wave's first row, and raises full_high: later queries see more keys than the block's first one."""
         k, plan = self.k, self.plan
-        self.first_row = k.s.alloc("the wave's first row")
-        k.s_mul_i32(self.first_row, self.wave_number, self.wave_queries * plan.row_slots)
+        self.first_row = k.scalar("the wave's first row", of(self.wave_number) * (self.wave_queries * plan.row_slots))
         if plan.problem.causal or plan.problem.window is not None:
-            k.s_lshr_b32(scratch, self.first_row, log2(plan.row_slots))
-            k.s_add_u32(self.full_high, self.full_high, scratch)
-            k.s_min_i32(self.full_high, self.full_high, self.arguments["lk"])
+            own = of(self.first_row) // plan.row_slots + self.full_high
+            k.set(self.full_high, own.least(self.arguments["lk"], "i32"))
 
-    def _part(self, scratch: Reg) -> None:
+    def _part(self) -> None:
         """Emits the steps of the block's part of the keys; all parts except the last have the same number."""
         k = self.k
         k.comment(f"one of {self.parts} parts of the keys")
-        each = k.s.alloc("steps of a part")
-        k.s_add_u32(scratch, self.steps_left, self.parts - 1)
-        scalar_divide(k, each, scratch, self.parts)
-        k.s_mul_i32(scratch, self.part, each)
-        k.s_sub_u32(self.steps_left, self.steps_left, scratch)
-        k.s_max_i32(self.steps_left, self.steps_left, 0)
-        k.s_min_i32(self.steps_left, self.steps_left, each)
-        k.s_mul_i32(scratch, scratch, self.step)
-        k.s_add_u32(self.first_key, self.first_key, scratch)
-        k.s_mul_i32(scratch, self.steps_left, self.step)
-        k.s_add_u32(scratch, self.first_key, scratch)
-        for end in (self.high, self.full_high):
-            k.s_min_i32(end, end, scratch)
-        k.s.free(each)
+        each = k.scalar("steps of a part", few(of(self.steps_left) + (self.parts - 1), self.parts) // self.parts)
+        before = k.scalar("steps before the part", of(self.part) * each)
+        k.set(self.steps_left, (of(self.steps_left) - before).most(0, "i32").least(each, "i32"))
+        k.set(self.first_key, of(self.first_key) + of(before) * self.step)
+        with k.temporary(of(self.steps_left) * self.step + self.first_key) as part_end:
+            for end in (self.high, self.full_high):
+                k.s_min_i32(end, end, part_end)
+        k.s.free(each, before)
 
     def next_tile(self) -> None:
         """Emits the jump to a block's second tile, after a barrier because waves may still read LDS."""
@@ -390,6 +324,15 @@ class AttentionFrame:
         if self.wave_queries < self.tile_queries:
             self.k.v_add_u32(target, self.first_row, target)
 
+    def store_of_rows(self, q: int, value: Reg, buffer: Reg, spares: Sequence[Reg], note: str) -> None:
+        """Emits the store of one or two words of each query of an atom, which are contiguous. spares: three VGPRs."""
+        k, (offset, row, spare), nbytes = self.k, spares, value.count * WORD
+        of_head = k.scalar("head's bytes", of(self.arguments["lq"]) * nbytes)
+        self.row_of(row, q)
+        self.row_offset(offset, row, (nbytes, of_head), spare)
+        k.buffer_store(value, offset, buffer, 0, offen=True, note=note)
+        k.s.free(of_head)
+
     def query_of(self, target: Reg, q: int) -> None:
         """Emits target = query of the tile that a lane has in query atom q."""
         k, slots = self.k, self.plan.row_slots
@@ -397,32 +340,17 @@ class AttentionFrame:
         if slots > 1:
             k.v_lshrrev_b32(target, log2(slots), target, note="query of the tile")
 
-    def buffer(self, resource: Reg, name: str, columns: int, first_key: Reg | None = None) -> Reg:
-        """Builds a raw buffer of Q, K, V or R, with rows of `columns` bytes. Returns an SGPR with its bytes.
+    def buffer(self, resource: Reg, name: str, columns: int, first_key: Reg | None = None) -> None:
+        """Builds a raw buffer of Q, K, V or R, with rows of `columns` bytes.
 
         Q and R: the tile's queries of all its heads. K and V: the keys of the head, from `first_key` on.
         """
         k, a, tile = self.k, self.arguments, name in ("Q", "R")
         head, first_row, rows = (self.head, self.first_query, self.rows) if tile else (self.shared_head, first_key, a["lk"])
-        low, high, size = k.s.alloc("low"), k.s.alloc("high"), k.s.alloc(f"{name} bytes")
+        of_row, of_head = a[f"{name}_row"], a[f"{name}_head"]
         k.comment(f"{name}: from the block's first row on; what lies past the view reads 0 and is not stored")
-        base = a[name]
-        for factor, unit in ((head, a[f"{name}_head"]), (first_row, a[f"{name}_row"])):
-            if factor is not None:
-                k.s_mul_i32(low, factor, unit)
-                k.s_mul_hi_u32(high, factor, unit)
-                k.s_add_u32(resource[0], base[0], low)
-                k.s_addc_u32(resource[1], base[1], high)
-                base = resource
-        k.s_sub_u32(size, rows, 1)
-        k.s_mul_i32(size, size, a[f"{name}_row"])
-        if tile and self.tile_heads > 1:
-            k.s_mul_i32(low, a[f"{name}_head"], self.tile_heads - 1)
-            k.s_add_u32(size, size, low)
-        k.s_add_u32(size, size, columns)
+        nbytes = (of(rows) - 1) * of_row + of(of_head) * (self.tile_heads - 1 if tile else 0) + columns
         if first_key is not None:
-            k.s_sub_u32(size, size, low)
-        k.s_mov_b32(resource[2], size)
-        k.s_mov_b32(resource[3], RESOURCE_WORD3, note="raw, 32-bit data")
-        k.s.free(low, high)
-        return size
+            nbytes -= of(first_key) * of_row
+        terms = [(factor, unit) for factor, unit in ((head, of_head), (first_row, of_row)) if factor is not None]
+        buffer_at(k, resource, a[name], name, *terms, nbytes=nbytes)

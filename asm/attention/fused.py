@@ -10,9 +10,9 @@ from simgpu.asm.attention.softmax import SoftmaxUpdate
 from simgpu.asm.attention.split import emit_merge, scratch
 from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import raw_buffer
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.buffers import buffer_at, new_buffer
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.tree import FusedAttention
 from simgpu.operators.tree import Visitor
@@ -65,7 +65,7 @@ class WaveEmitter(FusedEmitter):
         self.wave = self.wave_form(block, self.shape)
         self.softmax = self.softmax_form(self.wave, block)
         queries = k.s.alloc("Q buffer", 4)
-        k.s.free(block.buffer(queries, "Q", p.d * self.shape.e))
+        block.buffer(queries, "Q", p.d * self.shape.e)
         self._load_queries(queries)
         if p.alibi:
             self._load_slopes(queries)
@@ -84,28 +84,20 @@ class WaveEmitter(FusedEmitter):
         """Loads ALiBi's slopes of the lanes' heads, negated and to base 2."""
         k, block, p = self.k, self.block, self.plan.problem
         offset, slopes = self.wave.ranges["temporaries"][0], self.wave.ranges["slopes"]
-        raw_buffer(k, resource, block.arguments[SLOPES], (0, 0), SLOPES)
-        k.s_mov_b32(resource[2], p.batch * p.heads * WORD)
+        buffer_at(k, resource, block.arguments[SLOPES], SLOPES, nbytes=p.batch * p.heads * WORD)
         for q in range(self.shape.nq):
             block.row_of(offset, q)
-            k.v_and_b32(offset, self.plan.row_slots - 1, offset, note="head of the tile")
-            k.v_add_lshl_u32(offset, block.head, offset, log2(WORD))
+            k.set(offset, (of(offset) % self.plan.row_slots + block.head) * WORD, note="head of the tile")
             k.buffer_load_dword(slopes[q], offset, resource, 0, offen=True, note=f"slope, query atom {q}")
         for q in range(self.shape.nq):
             k.v_mul_f32(slopes[q], -LOG2_E, slopes[q])
 
     def _row_buffer(self, name: str, nbytes: int) -> Reg:
         """Returns a raw buffer of an array that has `nbytes` bytes for every query of the block."""
-        k, block, lq, resource = self.k, self.block, self.block.arguments["lq"], self.k.s.alloc(f"{name} buffer", 4)
-        row, offset = k.s.alloc("row", 2), k.s.alloc("offset", 2)
-        k.s_mul_i32(row[0], block.head, lq)
-        k.s_mul_hi_u32(row[1], block.head, lq)
-        k.s_add_u32(row[0], row[0], block.first_query)
-        k.s_addc_u32(row[1], row[1], 0)
-        k.s_lshl_b64(offset, row, log2(nbytes))
-        raw_buffer(k, resource, block.arguments[name], (offset[0], offset[1]), name)
-        k.s_mul_i32(resource[2], lq, block.tile_heads - 1)
-        k.s_add_u32(resource[2], resource[2], block.rows)
-        k.s_lshl_b32(resource[2], resource[2], log2(nbytes))
-        k.s.free(row, offset)
+        k, block, lq = self.k, self.block, self.block.arguments["lq"]
+        rows = of(block.rows) + of(lq) * (block.tile_heads - 1)
+        of_head = k.scalar("bytes of a head", of(lq) * nbytes)
+        terms = (block.head, of_head), (block.first_query, nbytes)
+        resource = new_buffer(k, block.arguments[name], name, *terms, nbytes=rows * nbytes)
+        k.s.free(of_head)
         return resource

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.softmax import SoftmaxUpdate, inverse, log_sum_exp
+from simgpu.asm.builder.formula import Formula, log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.accumulators import read_scaled
-from simgpu.asm.parts.buffers import DWORDS, OUTSIDE
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.buffers import clip
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.registers import LOOP_RANGES, WAVES, merge_row_words
@@ -52,10 +52,9 @@ class Merge:
 
     def _exchange_statistics(self) -> None:
         k, softmax = self.k, self.softmax
-        none, base, address = k.v.alloc("none"), k.s.alloc("base"), k.v.alloc("statistics address")
+        none, address = k.v.alloc("none"), k.v.alloc("statistics address")
         k.v_mov_b32(none, LARGEST)
-        k.s_mul_i32(base, self.block.wave_number, 2 * self.queries * WORD)
-        k.v_lshl_add_u32(address, softmax.lane_row, log2(WORD), base)
+        k.set(address, of(softmax.lane_row) * WORD + of(self.block.wave_number) * (2 * self.queries * WORD))
         for q in range(self.wave.shape.nq):
             softmax.end(q)
             k.v_cmp_gt_f32("vcc", 0, softmax.thresholds[q], note="no key seen")
@@ -63,7 +62,6 @@ class Merge:
             for number, value in enumerate((softmax.references[q], softmax.sums[q])):
                 k.ds_write_b32(address, value, offset=self._place(0, number, q))
         k.s_barrier()
-        k.s.free(base)
         k.v.free(none, address)
 
     def _place(self, wave: int, number: int, q: int) -> int:
@@ -104,23 +102,14 @@ class Merge:
 
     def _store_row(self, q: int, value: Reg, buffer: Reg, what: str) -> None:
         """Stores one or two words of each query of an atom, by the first wave."""
-        k, address, row, spare = self.k, self.parts[12], self.parts[13], self.parts[14]
-        stride = k.s.alloc("head's bytes")
-        k.s_cmp_lg_u32(self.block.wave_number, 0)
-        with k.jump_over("scc1", "stored"):
-            k.s_mul_i32(stride, self.block.arguments["lq"], value.count * WORD)
-            k.v_add_u32(row, ATOM * q, self.softmax.lane_row)
-            self.block.row_offset(address, row, (value.count * WORD, stride), spare)
-            k.emit(f"buffer_store_{DWORDS[value.count]}", value, address, buffer, 0, offen=True, note=what)
-        k.s.free(stride)
+        self.k.s_cmp_lg_u32(self.block.wave_number, 0)
+        with self.k.jump_over("scc1", "stored"):
+            self.block.store_of_rows(q, value, buffer, [self.parts[n] for n in (12, 13, 14)], what)
 
     def _add_partials(self, factors: Reg) -> None:
         k, shape = self.k, self.wave.shape
-        region = ATOM * self.row_bytes
-        write, base = k.v.alloc("LDS write address"), k.s.alloc("base")
-        k.s_mul_i32(base, self.block.wave_number, region)
-        k.v_mul_u32_u24(write, self.row_bytes, self.softmax.lane_row)
-        k.v_add_u32(write, base, write)
+        row = of(self.block.wave_number) * ATOM + self.softmax.lane_row
+        write = k.vector("LDS write address", row * self.row_bytes)
         values = k.v.alloc("O", QUAD)
         readers = {wide: self._reader(wide) for wide in shape.widths}
         for q in range(shape.nq):
@@ -131,7 +120,6 @@ class Merge:
                 self._write(q, block, factors[q], write, values)
                 k.s_barrier()
                 self._sum(q, column, wide, readers[wide])
-        k.s.free(base)
         k.v.free(write, values)
 
     def _write(self, q: int, block: int, factor: Reg, write: Reg, values: Reg) -> None:
@@ -139,8 +127,7 @@ class Merge:
         k = self.k
         atoms = self.wave.shape.atoms_of(block)
         wide = len(atoms)
-        group = k.v.alloc("column")
-        k.v_lshl_add_u32(group, self.softmax.group, log2(QUAD * wide * WORD), write)
+        group = k.vector("column", of(self.softmax.group) * (QUAD * wide * WORD) + write)
         for first in range(0, QUAD * wide, QUAD):
             places = (divmod(n, wide) for n in range(first, first + QUAD))
             read_scaled(k, values, [self.wave.output(atoms[w], q)[r] for r, w in places], [factor] * QUAD)
@@ -150,21 +137,12 @@ class Merge:
     def _reader(self, wide: int) -> tuple[Reg, Reg]:
         """Returns VGPRs with the LDS address and the row of a work-item's four columns in a block of `wide` atoms."""
         k = self.k
-        row, address = k.v.alloc(f"row, {wide} atoms"), k.v.alloc(f"LDS read address, {wide} atoms")
-        column = self.parts[0]
-        k.v_lshrrev_b32(row, log2(QUAD * wide), self.k.work_item)
-        self._column(column, 0, wide)
-        k.v_mul_u32_u24(address, self.row_bytes, row)
-        k.v_lshl_add_u32(address, column, log2(WORD), address)
-        return address, row
+        row = k.vector(f"row, {wide} atoms", of(k.work_item) // (QUAD * wide))
+        return k.vector(f"LDS read address, {wide} atoms", of(row) * self.row_bytes + self._column(wide) * WORD), row
 
-    def _column(self, target: Reg, first: int, wide: int) -> None:
-        """Emits target = the first of a work-item's four columns in a block of `wide` atoms that begins at column `first`."""
-        k = self.k
-        k.v_and_b32(target, QUAD * wide - 1, self.k.work_item)
-        k.v_lshlrev_b32(target, log2(QUAD), target)
-        if first:
-            k.v_add_u32(target, first, target)
+    def _column(self, wide: int) -> Formula:
+        """Returns the first of a work-item's four columns in a block of `wide` atoms."""
+        return of(self.k.work_item) % (QUAD * wide) * QUAD
 
     def _sum(self, q: int, column: int, wide: int, reader: tuple[Reg, Reg]) -> None:
         k = self.k
@@ -191,8 +169,8 @@ class Merge:
         offset, spare, place = parts[4], parts[5], parts[6]
         k.v_add_u32(place, first, row)
         self.block.row_offset(offset, place, (a["R_row"], a["R_head"]), spare)
-        self._column(place, column, wide)
-        k.v_lshl_add_u32(offset, place, log2(WORD), offset)
+        k.set(place, self._column(wide) + column)
+        k.set(offset, of(place) * WORD + offset)
         ends = column + wide * ATOM > output.columns
         store_columns(k, parts[0:QUAD], offset, place, output.buffer, output.columns, ends, spare)
 
@@ -204,12 +182,10 @@ def store_columns(
     if not ends:
         k.buffer_store_dwordx4(values, offset, buffer, 0, offen=True)
     elif columns % QUAD == 0:
-        k.v_cmp_gt_i32("vcc", columns, column)
-        k.v_cndmask_b32(offset, OUTSIDE, offset, "vcc", note="columns that do not exist")
+        clip(k, offset, offset, columns, column, note="columns that do not exist")
         k.buffer_store_dwordx4(values, offset, buffer, 0, offen=True)
     else:
         for n in range(QUAD):
-            k.v_cmp_gt_i32("vcc", columns - n, column)
-            k.v_cndmask_b32(spare, OUTSIDE, offset, "vcc")
+            clip(k, spare, offset, columns - n, column)
             k.buffer_store_dword(values[n], spare, buffer, 0, offen=True, offset=n * WORD)
 

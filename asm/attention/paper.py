@@ -20,9 +20,9 @@ import math
 from simgpu.asm.attention.fused import FusedEmitter
 from simgpu.asm.attention.shape import matrix_instructions, widest
 from simgpu.asm.attention.softmax import MINUS_INFINITY, inverse
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.accumulators import clear
-from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper.registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
 from simgpu.operators.attention.problem import ATOM, GAINS
@@ -81,15 +81,12 @@ class PaperEmitter(FusedEmitter):
     def _addresses(self) -> None:
         k, plan, a = self.k, self.plan, self.block.arguments
         buffer, self.memory = k.s.alloc("Q buffer", 4), k.s.alloc("K or V buffer", 4)
-        offset = self.temporaries[1]
-        k.v_mul_u32_u24(self.staging, self.vec, self.block.group)
-        k.v_mul_u32_u24(offset, plan.d, self.block.lane_row)
-        k.v_add_lshl_u32(self.staging, self.staging, offset, log2(self.e_bytes), note="row i, columns vec·g.. of the tile")
+        offset, column = self.temporaries[1], of(self.block.group) * self.vec
+        k.set(self.staging, (column + of(self.block.lane_row) * plan.d) * self.e_bytes, note="row i, columns vec·g.. of the tile")
         self._reach(self.staging)
-        k.s.free(self.block.buffer(buffer, "Q", plan.d * self.e_bytes))
+        self.block.buffer(buffer, "Q", plan.d * self.e_bytes)
         row = k.s.alloc("row")
-        k.v_mul_lo_u32(offset, self.block.lane_row, a["Q_row"])
-        k.v_mad_u32_u24(offset, self.block.group, self.vec * self.e_bytes, offset)
+        k.set(offset, of(self.block.lane_row) * a["Q_row"] + column * self.e_bytes)
         for q in range(self.nq):
             k.s_mul_i32(row, a["Q_row"], ATOM * q)
             for span in range(plan.d // self.span):
@@ -153,11 +150,10 @@ class PaperEmitter(FusedEmitter):
         """Moves the step's K or V to the LDS tile, 16 rows by 16 columns a load. Rows past the view are 0."""
         k, plan = self.k, self.plan
         k.comment(f"{name}:({self.tile_kv},{plan.d}) to LDS")
-        k.s.free(self.block.buffer(self.memory, name, plan.d * self.e_bytes))
+        self.block.buffer(self.memory, name, plan.d * self.e_bytes)
         offset = self.temporaries[0]
-        k.v_add_u32(offset, self.block.first_key, self.block.lane_row)
-        k.v_mul_lo_u32(offset, offset, self.block.arguments[f"{name}_row"])
-        k.v_mad_u32_u24(offset, self.block.group, self.vec * self.e_bytes, offset)
+        row = (of(self.block.lane_row) + self.block.first_key) * self.block.arguments[f"{name}_row"]
+        k.set(offset, row + of(self.block.group) * (self.vec * self.e_bytes))
         pieces = [(n, span) for n in range(self.nk) for span in range(plan.d // self.span)]
         for first in range(0, len(pieces), FRAGMENTS):
             batch = list(enumerate(pieces[first : first + FRAGMENTS]))
@@ -181,13 +177,7 @@ class PaperEmitter(FusedEmitter):
         def read(number: int) -> None:
             if number < len(pieces):
                 address, place = self._at(self.staging, self._place(*pieces[number]))
-                k.emit(
-                    f"ds_read_b{32 * self.piece}",
-                    self._quad(number, self.piece),
-                    address,
-                    offset=place,
-                    note=f"K{list(pieces[number])}",
-                )
+                k.ds_read(self._quad(number, self.piece), address, offset=place, note=f"K{list(pieces[number])}")
 
         k.comment("S = Q K^T")
         for number in range(FRAGMENTS - 1):
@@ -207,40 +197,35 @@ class PaperEmitter(FusedEmitter):
         k, back = self.k, self.k.new_label("unmasked")
         for n in range(0 if self.in_place else self.e.count):
             k.v_accvgpr_read_b32(self.e[n], self.scores[n])
-        limit = k.s.alloc("limit")
-        k.s_add_u32(limit, self.block.first_key, self.tile_kv)
         with k.out_of_line("masked", back) as masked:
             self._mask_scores()
-        k.s_cmp_gt_i32(limit, self.block.full_high)
+        with k.temporary(of(self.block.first_key) + self.tile_kv) as limit:
+            k.s_cmp_gt_i32(limit, self.block.full_high)
         k.s_cbranch_scc1(masked)
         if self.plan.problem.window is not None:
             k.s_cmp_lt_i32(self.block.first_key, self.block.full_low)
             k.s_cbranch_scc1(masked)
         k.label(back)
-        k.s.free(limit)
 
     def _mask_scores(self) -> None:
         k, p = self.k, self.plan.problem
         position, bound, key = self.temporaries[0], self.temporaries[1], self.temporaries[2]
-        minus_infinity, offset = self.temporaries[3], k.s.alloc("offset")
+        minus_infinity = self.temporaries[3]
         k.v_mov_b32(minus_infinity, MINUS_INFINITY)
         for q in range(self.nq):
             for r in range(QUAD):
-                k.s_add_u32(offset, self.block.position, ATOM * q + r)
-                note = f"place of query {ATOM * q} + 4g + {r} among the keys"
-                k.v_lshl_add_u32(position, self.block.group, log2(QUAD), offset, note=note)
+                place = of(self.block.group) * QUAD + (of(self.block.position) + (ATOM * q + r))
+                k.set(position, place, note=f"place of query {ATOM * q} + 4g + {r} among the keys")
                 self._bound_keys(position, bound, p.causal, p.window is not None)
                 for n in range(self.nk):
                     e = self._score(self.e, q, n)[r]
-                    k.s_add_u32(offset, self.block.first_key, ATOM * n)
-                    k.v_add_u32(key, offset, self.block.lane_row)
+                    k.set(key, of(self.block.first_key) + ATOM * n + self.block.lane_row)
                     k.v_cmp_ge_i32("vcc", bound, key)
                     k.v_cndmask_b32(e, minus_infinity, e, "vcc")
                     if p.window is not None:
                         k.v_add_u32(key, self.block.arguments["window"], key)
                         k.v_cmp_gt_i32("vcc", key, position)
                         k.v_cndmask_b32(e, minus_infinity, e, "vcc")
-        k.s.free(offset)
 
     def _bound_keys(self, position: Reg, bound: Reg, causal: bool, windowed: bool) -> None:
         """Emits bound = the last key that a query at `position` sees."""
@@ -300,5 +285,5 @@ class PaperEmitter(FusedEmitter):
 
     def _result(self) -> Reg:
         buffer = self.k.s.alloc("R buffer", 4)
-        self.k.s.free(self.block.buffer(buffer, "R", self.plan.d * WORD))
+        self.block.buffer(buffer, "R", self.plan.d * WORD)
         return buffer

@@ -5,10 +5,10 @@ from __future__ import annotations
 from simgpu.asm.attention.frame import scalar_constants
 from simgpu.asm.attention.paper import LANES, PaperEmitter
 from simgpu.asm.attention.shape import widest
+from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.accumulators import clear, read_scaled, scale
-from simgpu.asm.parts.buffers import DWORDS, clip
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.buffers import clip
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, Narrowing, widen
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper.registers import FRAGMENTS, GROUPS, QUAD, chunks
@@ -40,18 +40,12 @@ class MatrixValues(PaperEmitter):
             self.columns = k.array("V fragments", 2 * self.blocks[0][1])
             self.narrowing = Narrowing(k, plan.problem.dtype)
             self.pack = scalar_constants(k, "selector of halves", LOW_HALVES, HIGH_HALVES)
-        scale, base, keys = log2(self.e_bytes), self.temporaries[0], self.keys // GROUPS
-        k.v_mul_u32_u24(self.e_write, self.tile_q, self.block.lane_row)
-        k.v_lshlrev_b32(base, 2, self.block.group)
-        k.v_add_lshl_u32(self.e_write, self.e_write, base, scale, note="[key i][query 4g]")
-        k.v_mul_u32_u24(self.e_read, keys * self.tile_q, self.block.group)
-        k.v_add_lshl_u32(self.e_read, self.e_read, self.block.lane_row, scale, note="[the group's first key][query i]")
-        for address in (self.e_write, self.e_read):
-            k.v_add_u32(address, self.weights.offset, address)
+        i, g, first = of(self.block.lane_row), of(self.block.group), of(self.block.group) * (self.keys // GROUPS)
+        base = self.weights.offset
+        k.set(self.e_write, (i * self.tile_q + g * QUAD) * self.e_bytes + base, note="[key i][query 4g]")
+        k.set(self.e_read, (first * self.tile_q + i) * self.e_bytes + base, note="[the group's first key][query i]")
         for wide, address in self.v_read.items():
-            k.v_mul_u32_u24(address, keys * plan.d, self.block.group)
-            k.v_mul_u32_u24(base, wide, self.block.lane_row)
-            k.v_add_lshl_u32(address, address, base, scale, note="[the group's first key][column wide·i]")
+            k.set(address, (first * plan.d + i * wide) * self.e_bytes, note="[the group's first key][column wide·i]")
             self._reach(address)
 
     def _output(self, t: int, q: int) -> Reg:
@@ -148,19 +142,17 @@ class MatrixValues(PaperEmitter):
         self._inverses()
         buffer, row = self._result(), k.s.alloc("row")
         first, address = self.temporaries[0], self.temporaries[1]
-        k.v_lshlrev_b32(first, 2, self.block.group)
-        k.v_mul_lo_u32(first, first, a["R_row"])
+        k.set(first, of(self.block.group) * QUAD * a["R_row"])
         for q in range(self.nq):
             for r in range(QUAD):
                 k.s_mul_i32(row, a["R_row"], ATOM * q + r)
                 for column, wide in self.blocks:
-                    k.v_mad_u32_u24(address, self.block.lane_row, wide * WORD, first)
+                    k.set(address, of(self.block.lane_row) * (wide * WORD) + first)
                     for w in range(0, wide, QUAD):
                         values = self._quad(w // QUAD, min(wide, QUAD))
                         columns = [self._output(column // ATOM + w + n, q)[r] for n in range(values.count)]
                         read_scaled(k, values, columns, [self.factors[q * QUAD + r]] * values.count)
-                        store, place = f"buffer_store_{DWORDS[values.count]}", (column + w) * WORD
-                        k.emit(store, values, address, buffer, row, offen=True, offset=place)
+                        k.buffer_store(values, address, buffer, row, offen=True, offset=(column + w) * WORD)
 
 
 class VectorValues(PaperEmitter):
@@ -180,10 +172,9 @@ class VectorValues(PaperEmitter):
             k.v_mov_b32(self.o[n], 0)
         free = [self._quad(n) for n in range(self.chunks, FRAGMENTS)]
         self.rows_of_e = free or [k.array("E, 4 keys", QUAD)]
-        k.v_mul_u32_u24(self.e_write, QUAD * self.tile_kv, self.block.group)
-        k.v_add_lshl_u32(self.e_write, self.e_write, self.block.lane_row, 2, note="[query 4g][key i]")
-        k.v_add_u32(self.e_write, self.weights.offset, self.e_write)
-        k.v_lshlrev_b32(self.column, 2, k.work_item)
+        place = of(self.block.group) * (QUAD * self.tile_kv) + self.block.lane_row
+        k.set(self.e_write, place * WORD + self.weights.offset, note="[query 4g][key i]")
+        k.set(self.column, of(k.work_item) * WORD)
 
     def _output(self, row: int, chunk: int) -> Reg:
         return self.o[row * self.chunks + chunk]
@@ -200,8 +191,7 @@ class VectorValues(PaperEmitter):
     def _scale_output(self) -> None:
         """Multiplies O by the factors, which pass through LDS because only the lanes of a query's row have them."""
         k, address = self.k, self.temporaries[0]
-        k.v_lshlrev_b32(address, 4, self.block.group)
-        k.v_add_u32(address, self.corrections.offset, address)
+        k.set(address, of(self.block.group) * (QUAD * WORD) + self.corrections.offset)
         for q in range(self.nq):
             k.ds_write_b128(address, self.factors.group(q, QUAD), offset=ATOM * q * WORD)
         k.v_mov_b32(address, self.corrections.offset)
@@ -249,11 +239,10 @@ class VectorValues(PaperEmitter):
         k, plan, a = self.k, self.plan, self.block.arguments
         self._inverses()
         self._scale_output()
-        buffer, row, limit = self._result(), k.s.alloc("row"), k.s.alloc("columns left")
+        buffer, row = self._result(), k.s.alloc("row")
         address = self.temporaries[1]
         for chunk in range(self.chunks):
-            k.s_mov_b32(limit, plan.d - LANES * chunk)
-            clip(k, address, self.column, limit, k.work_item, note="columns past the last: outside")
+            clip(k, address, self.column, plan.d - LANES * chunk, k.work_item, note="columns past the last: outside")
             for query in range(self.tile_q):
                 k.s_mul_i32(row, a["R_row"], query)
                 k.buffer_store_dword(self._output(query, chunk), address, buffer, row, offen=True, offset=LANES * chunk * WORD)

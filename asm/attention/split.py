@@ -7,11 +7,12 @@ from simgpu.asm.attention.merge import LARGEST, store_columns
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.softmax import inverse, log_sum_exp
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.add_parts import in_batches
-from simgpu.asm.parts.buffers import OUTSIDE, clip, raw_buffer
-from simgpu.asm.parts.integer_math import log2, vector_divmod
+from simgpu.asm.parts.buffers import OUTSIDE, clip, new_buffer
+from simgpu.asm.parts.integer_math import multiply_wide
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import WAVES, partial_columns
 from simgpu.operators.attention.tree import FusedAttention
@@ -36,23 +37,18 @@ def emit_merge(root: FusedAttention) -> EmittedKernel:
     pieces = width // QUAD
     rows = THREADS // pieces
     k.comment(f"one workgroup per {rows} rows of R; a part's m and row sum merge with ⊕")
-    for name in (PARTIAL, STATISTICS, "R", *((LSE,) if p.lse else ())):
-        k.argument(name, 8, "global_buffer")
-    for name in ("rows", "R_row"):
-        k.argument(name, 4, value_type="i32")
+    k.declare("pointer", PARTIAL, STATISTICS, "R", *((LSE,) if p.lse else ()))
+    k.declare("i32", "rows", "R_row")
     arguments = k.load_arguments()
     k.work_item_x()
-    row, piece = vector_divmod(k, k.work_item, pieces, THREADS, "row")
-    first, left = k.s.alloc("first row"), k.s.alloc("rows left")
-    k.s_mul_i32(first, k.group_x, rows)
-    k.s_sub_u32(left, arguments["rows"], first)
-    k.s_min_i32(left, left, rows)
+    row = k.vector("row", of(k.work_item, THREADS) // pieces)
+    piece = k.vector("piece", of(k.work_item, THREADS) - of(row) * pieces)
+    first = k.scalar("first row", of(k.group_x) * rows)
+    left = k.scalar("rows left", (of(arguments["rows"]) - first).least(rows, "i32"))
     partial, states = _buffer(k, PARTIAL, arguments, first, width * WORD), _buffer(k, STATISTICS, arguments, first, STATE_BYTES)
-    offset, state_offset = k.v.alloc("partial O offset"), k.v.alloc("statistics offset")
-    k.v_mul_u32_u24(offset, width * WORD, row)
-    k.v_lshl_add_u32(offset, piece, log2(QUAD * WORD), offset)
+    offset = k.vector("partial O offset", of(row) * (width * WORD) + of(piece) * (QUAD * WORD))
     clip(k, offset, offset, left, row, note="rows past the last: outside")
-    k.v_lshlrev_b32(state_offset, 3, row)
+    state_offset = k.vector("statistics offset", of(row) * STATE_BYTES)
     clip(k, state_offset, state_offset, left, row)
     out, total, lowest = _parts(k, parts, (partial, states), (offset, state_offset), width)
     result, address = _result(k, arguments, row, piece, first)
@@ -72,13 +68,8 @@ def emit_merge(root: FusedAttention) -> EmittedKernel:
 
 def _buffer(k: KernelBuilder, name: str, arguments: dict[str, Reg], first: Reg, row_bytes: int) -> tuple[Reg, Reg, Reg]:
     """Returns a raw buffer at the workgroup's first row of part 0, and the 64-bit step to the next part's."""
-    resource, step, offset = k.s.alloc(f"{name} buffer", 4), k.s.alloc(f"{name} step", 2), k.s.alloc("offset", 2)
-    k.s_mul_i32(offset[0], first, row_bytes)
-    k.s_mul_hi_u32(offset[1], first, row_bytes)
-    raw_buffer(k, resource, arguments[name], (offset[0], offset[1]), name)
-    k.s_mul_i32(step[0], arguments["rows"], row_bytes)
-    k.s_mul_hi_u32(step[1], arguments["rows"], row_bytes)
-    k.s.free(offset)
+    resource, step = new_buffer(k, arguments[name], name, (first, row_bytes)), k.s.alloc(f"{name} step", 2)
+    multiply_wide(k, step, arguments["rows"], row_bytes)
     return resource, step[0], step[1]
 
 
@@ -126,13 +117,9 @@ def _store_logarithms(k: KernelBuilder, base: Reg, total: Reg, lowest: Reg, plac
     places: VGPRs row and piece, SGPRs first row and rows left.
     """
     row, piece, first, left = places
-    resource, offset, value, address = k.s.alloc("LSE buffer", 4), k.s.alloc("offset", 2), k.v.alloc("LSE"), k.v.alloc("LSE offset")
-    k.s_mov_b32(offset[0], first)
-    k.s_mov_b32(offset[1], 0)
-    k.s_lshl_b64(offset, offset, 2)
-    raw_buffer(k, resource, base, (offset[0], offset[1]), LSE)
+    resource, value = new_buffer(k, base, LSE, (first, WORD)), k.v.alloc("LSE")
     log_sum_exp(k, value, total, lowest)
-    k.v_lshlrev_b32(address, 2, row)
+    address = k.vector("LSE offset", of(row) * WORD)
     clip(k, address, address, left, row)
     k.v_cmp_eq_u32("vcc", 0, piece)
     k.v_cndmask_b32(address, OUTSIDE, address, "vcc", note="by one work-item a row")
@@ -141,12 +128,5 @@ def _store_logarithms(k: KernelBuilder, base: Reg, total: Reg, lowest: Reg, plac
 
 def _result(k: KernelBuilder, arguments: dict[str, Reg], row: Reg, piece: Reg, first: Reg) -> tuple[Reg, Reg]:
     """Returns R's buffer at the workgroup's first row, and a lane's offset from there. Heads are as contiguous as rows."""
-    resource, offset = k.s.alloc("R buffer", 4), k.s.alloc("offset", 2)
-    k.s_mul_i32(offset[0], first, arguments["R_row"])
-    k.s_mul_hi_u32(offset[1], first, arguments["R_row"])
-    raw_buffer(k, resource, arguments["R"], (offset[0], offset[1]), "R")
-    address = k.v.alloc("R offset")
-    k.v_mul_lo_u32(address, row, arguments["R_row"])
-    k.v_lshl_add_u32(address, piece, log2(QUAD * WORD), address)
-    k.s.free(offset)
-    return resource, address
+    resource = new_buffer(k, arguments["R"], "R", (first, arguments["R_row"]))
+    return resource, k.vector("R offset", of(row) * arguments["R_row"] + of(piece) * (QUAD * WORD))

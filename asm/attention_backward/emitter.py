@@ -23,18 +23,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from simgpu.asm.attention.frame import LOG2_E, advance_within, lane_places, scalar_constants, scalar_divide
+from simgpu.asm.attention.frame import LOG2_E, advance_within, few, lane_places, scalar_constants
 from simgpu.asm.attention.sequence import emit_sequence
 from simgpu.asm.attention_backward.moves import HALF, QUAD, TileMoves
 from simgpu.asm.attention_backward.reads import Reads
 from simgpu.asm.attention_backward.weights import AtomPart, Weights, halves
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.accumulators import clear, read_scaled
-from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.buffers import buffer_at, clip
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.visitor import emit
@@ -81,12 +81,9 @@ class GradientEmitter(Visitor):
 
     def visit_device(self, root: GradientTree) -> EmittedKernel:
         k, p, plan = self.k, self.p, self.plan
-        for name in ("Q", "K", "V", "dO", LOGARITHMS, SUMS, *plan.results):
-            k.argument(name, 8, "global_buffer")
-        for name in ("lq", "lk", "last_tile"):
-            k.argument(name, 4, value_type="i32")
-        for name in ("factor", "scale"):
-            k.argument(name, 4, value_type="f32")
+        k.declare("pointer", "Q", "K", "V", "dO", LOGARITHMS, SUMS, *plan.results)
+        k.declare("i32", "lq", "lk", "last_tile")
+        k.declare("f32", "factor", "scale")
         self.arguments = k.load_arguments()
         self._coordinates()
         self._ranges()
@@ -105,22 +102,15 @@ class GradientEmitter(Visitor):
         """Emits lane, head, the wave's first own row, and the first head of the arrays that move."""
         k, plan, a = self.k, self.plan, self.arguments
         self.row, self.group, wave = lane_places(k)
-        self.block_row, self.first = k.s.alloc("the block's first row"), k.s.alloc("the wave's first row")
+        tile = of(k.group_y)
         if not self.keys and self.p.causal:
-            k.s_sub_u32(self.block_row, a["last_tile"], k.group_y, note="queries that see most keys first")
-            k.s_mul_i32(self.block_row, self.block_row, plan.tile)
-        else:
-            k.s_mul_i32(self.block_row, k.group_y, plan.tile)
-        k.s_mul_i32(self.first, wave, ATOM * plan.atoms)
-        k.s_add_u32(self.first, self.block_row, self.first)
-        self.shift = wave
-        k.s_sub_u32(self.shift, a["lk"], a["lq"], note="query i stands at i + lk - lq among the keys")
-        self.other_head = k.s.alloc("head of what moves")
+            tile = of(a["last_tile"]) - k.group_y  # queries that see most keys first
+        self.block_row = k.scalar("the block's first row", tile * plan.tile)
+        self.first = k.scalar("the wave's first row", of(wave) * (ATOM * plan.atoms) + self.block_row)
+        self.shift = k.set(wave, of(a["lk"]) - a["lq"], note="query i stands at i + lk - lq among the keys")
         group = self.p.group
-        if self.keys:
-            k.s_mul_i32(self.other_head, k.group_x, group)
-        else:
-            scalar_divide(k, self.other_head, k.group_x, group)
+        head = of(k.group_x) * group if self.keys else few(k.group_x, group) // group
+        self.other_head = k.scalar("head of what moves", head)
 
     def _ranges(self) -> None:
         """Allocates the plan's registers, LDS and the moves."""
@@ -146,20 +136,13 @@ class GradientEmitter(Visitor):
 
     def _buffer(self, resource: Reg, name: str, head: Reg, rows: str, row_bytes: int) -> None:
         """Builds the raw buffer of a head's rows."""
-        k, size, low, high = self.k, *(self.k.s.alloc(part) for part in ("size", "low", "high"))
-        k.s_mul_i32(size, self.arguments[rows], row_bytes)
-        k.s_mul_i32(low, head, size)
-        k.s_mul_hi_u32(high, head, size)
-        raw_buffer(k, resource, self.arguments[name], (low, high), name)
-        k.s_mov_b32(resource[2], size)
-        k.s.free(size, low, high)
+        size = self.k.scalar("size", of(self.arguments[rows]) * row_bytes)
+        buffer_at(self.k, resource, self.arguments[name], name, (head, size), nbytes=size)
+        self.k.s.free(size)
 
     def _own_row(self, target: Reg, t: int) -> None:
         """Emits target = a lane's own row of atom t."""
-        k = self.k
-        k.v_add_u32(target, self.first, self.row)
-        if t:
-            k.v_add_u32(target, ATOM * t, target)
+        self.k.set(target, of(self.row) + self.first + ATOM * t)
 
     def _own(self) -> None:
         """Emits the loads of the own rows, the zeros of the gradients and what masks need."""
@@ -168,26 +151,22 @@ class GradientEmitter(Visitor):
         for number, name in enumerate(plan.own, start=1):
             width = self.widths[name]
             self._buffer(resource, name, k.group_x, self.own_rows, width * HALF)
-            k.v_lshlrev_b32(column, log2(READ_COLUMNS), self.group)
+            k.set(column, of(self.group) * READ_COLUMNS)
             for t in range(plan.atoms):
                 self._own_row(row, t)
-                k.v_mul_u32_u24(offset, width * HALF, row)
-                k.v_lshl_add_u32(offset, column, 1, offset)
+                k.set(offset, of(row) * (width * HALF) + of(column) * HALF)
                 for span in range(-(-width // PADDED)):
-                    target = place
+                    target = offset
                     if (span + 1) * PADDED > width:
-                        k.v_cmp_gt_i32("vcc", width - span * PADDED, column)
-                        k.v_cndmask_b32(place, OUTSIDE, offset, "vcc", note="columns past the width read 0")
-                    else:
-                        target = offset
+                        target = clip(k, place, offset, width - span * PADDED, column, note="columns past the width read 0")
                     k.buffer_load_dwordx4(self.own(number, t, span), target, resource, 0, offen=True, offset=span * PADDED * HALF,
                                           note=f"{name}[{t}][{span}]")  # fmt: skip
-        for name, of in ((LOGARITHMS, "L"), (SUMS, "D")) if not self.keys else ():
+        for name, held in ((LOGARITHMS, "L"), (SUMS, "D")) if not self.keys else ():
             self._buffer(resource, name, k.group_x, self.own_rows, WORD)
             for t in range(plan.atoms):
                 self._own_row(row, t)
                 k.v_lshlrev_b32(row, log2(WORD), row)
-                k.buffer_load_dword(self.ranges[of][t], row, resource, 0, offen=True, note=f"{name}[{t}]")
+                k.buffer_load_dword(self.ranges[held][t], row, resource, 0, offen=True, note=f"{name}[{t}]")
         k.s.free(resource)
         if not self.keys:
             self.weights.prepare()
@@ -207,10 +186,8 @@ class GradientEmitter(Visitor):
         if self.keys and not causal:
             return
         cut = self.weights.cut = k.s.alloc("where the mask begins or ends")
-        quads = self.ranges["edges"][plan.atoms]
-        k.v_lshlrev_b32(quads, log2(QUAD), self.group)
-        last = k.s.alloc("last key")
-        k.s_sub_u32(last, a["lk"], 1)
+        quads = k.set(self.ranges["edges"][plan.atoms], of(self.group) * QUAD)
+        last = k.scalar("last key", of(a["lk"]) - 1)
         for t in range(plan.atoms):
             edge = self.ranges["edges"][t]
             self._own_row(row, t)
@@ -223,14 +200,9 @@ class GradientEmitter(Visitor):
                 k.v_mov_b32(row, last)
             k.v_sub_u32(edge, row, quads)
         if self.keys:
-            k.s_add_u32(cut, self.first, ATOM * plan.atoms - 1)
-            k.s_sub_u32(cut, cut, self.shift)
+            k.set(cut, of(self.first) + (ATOM * plan.atoms - 1) - self.shift)
         else:
-            k.s_mov_b32(cut, last)
-            if causal:
-                k.s_add_u32(cut, self.first, self.shift)
-                k.s_min_i32(cut, cut, last)
-            k.s_sub_u32(cut, cut, plan.step - 1)
+            k.set(cut, ((of(self.first) + self.shift).least(last, "i32") if causal else of(last)) - (plan.step - 1))
         k.s.free(last)
 
     # -- main loop -------------------------------------------------------------------------------
@@ -262,15 +234,13 @@ class GradientEmitter(Visitor):
         if self.p.causal and not self.keys:
             k.s_cmp_le_i32(self.left, 0)
             k.s_cbranch_scc1(done)
-        start = k.s.alloc("bytes before the first step")
         for moves in self.moves:
             tile = moves.tile
             self._buffer(moves.buffer, tile.name, self.other_head, self.other_rows, tile.width * HALF)
-            self._skip(moves.buffer, start, tile.width * HALF)
+            self._skip(moves.buffer, tile.width * HALF)
         for resource, name in zip(self.statistics, (LOGARITHMS, SUMS), strict=True) if self.keys else ():
             self._buffer(resource, name, self.other_head, self.other_rows, WORD)
-            self._skip(resource, start, WORD)
-        k.s.free(start)
+            self._skip(resource, WORD)
         for moves in self.moves:
             moves.load()
         if self.keys and self.p.group > 1:
@@ -302,24 +272,21 @@ class GradientEmitter(Visitor):
         """Emits the first row of the other side and the number of rows, as `partners` clips them."""
         k, a = self.k, self.arguments
         if self.keys:
-            k.s_sub_u32(self.other_first, self.block_row, self.shift)
-            k.s_max_i32(self.other_first, self.other_first, 0)
-            k.s_sub_u32(self.left, a["lq"], self.other_first)
+            k.set(self.other_first, (of(self.block_row) - self.shift).most(0, "i32"))
+            k.set(self.left, of(a["lq"]) - self.other_first)
         else:
-            k.s_add_u32(self.left, self.block_row, self.plan.tile)
-            k.s_min_u32(self.left, self.left, a["lq"])
-            k.s_add_u32(self.left, self.left, self.shift)
-            k.s_min_i32(self.left, self.left, a["lk"])
+            end = (of(self.block_row) + self.plan.tile).least(a["lq"])
+            k.set(self.left, (end + self.shift).least(a["lk"], "i32"))
 
-    def _skip(self, resource: Reg, start: Reg, row_bytes: int) -> None:
+    def _skip(self, resource: Reg, row_bytes: int) -> None:
         if self.keys and self.p.causal:
-            self.k.s_mul_i32(start, self.other_first, row_bytes)
-            advance_within(self.k, resource, start)
+            with self.k.temporary(of(self.other_first) * row_bytes) as start:
+                advance_within(self.k, resource, start)
 
     def _load_statistics(self) -> None:
         """Emits the loads of a step's L and D for the lane's rows."""
         k, offset = self.k, self.ranges["temporaries"][6]
-        k.v_lshlrev_b32(offset, log2(QUAD * WORD), self.group)
+        k.set(offset, of(self.group) * (QUAD * WORD))
         for resource, name in zip(self.statistics, ("L", "D"), strict=True):
             for a in range(self.plan.step // ATOM):
                 k.buffer_load_dwordx4(self.ranges[name].group(a, QUAD), offset, resource, 0, offen=True,
@@ -435,18 +402,15 @@ class GradientEmitter(Visitor):
         k, width, own = self.k, self.widths[OUTPUTS[name]], self.ranges["temporaries"]
         resource, offset, place, row = k.s.alloc(f"{name} buffer", 4), own[4], own[5], own[6]
         self._buffer(resource, name, k.group_x, self.own_rows, width * WORD)
-        column = self.ranges["edges"][self.plan.atoms]
-        k.v_lshlrev_b32(column, log2(QUAD), self.group)
+        column = k.set(self.ranges["edges"][self.plan.atoms], of(self.group) * QUAD)
         for t in range(self.plan.atoms):
             self._own_row(row, t)
-            k.v_mul_u32_u24(offset, width * WORD, row)
-            k.v_lshl_add_u32(offset, column, log2(WORD), offset)
+            k.set(offset, of(row) * (width * WORD) + of(column) * WORD)
             for c in range(-(-width // ATOM)):
                 held, target = self.gradient(gradient, width, t, c), offset
                 values = own[:QUAD]
                 read_scaled(k, values, [held[r] for r in range(QUAD)], [factor] * QUAD)
                 if (c + 1) * ATOM > width:
-                    k.v_cmp_gt_i32("vcc", width - c * ATOM, column)
-                    target = k.v_cndmask_b32(place, OUTSIDE, offset, "vcc")
+                    target = clip(k, place, offset, width - c * ATOM, column)
                 k.buffer_store_dwordx4(values, target, resource, 0, offen=True, offset=c * ATOM * WORD, note=f"{name}[{t}][{c}]")
         k.s.free(resource)

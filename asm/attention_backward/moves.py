@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from simgpu.asm.attention.frame import advance_within
+from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
-from simgpu.asm.parts.buffers import DWORDS, OUTSIDE
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.buffers import clip
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention_backward.tiles import PADDED, UNIT_ROWS, WAVES, MovedTile
@@ -39,47 +39,32 @@ class TileMoves:
         """Emits the addresses. row, group: of the lane in an atom. scratch: four VGPRs."""
         k, tile = self.k, self.tile
         across = tile.padded // tile.unit_columns
-        unit, quad, column, factor = (scratch[n] for n in range(4))
-        for number in range(tile.loads):
-            k.v_add_u32(unit, number * WAVES * WAVEFRONT, k.work_item)
-            k.v_mov_b32(factor, (1 << 32) // across + 1)
-            k.v_mul_hi_u32(quad, unit, factor, note="quad of rows")
-            k.v_mul_u32_u24(column, across, quad)
-            k.v_sub_u32(column, unit, column)
-            k.v_lshlrev_b32(column, log2(tile.unit_columns), column, note="first column")
-            self._place(number, quad, column, factor)
+        quad, column = scratch[0], scratch[1]
+        with k.lend(scratch[2:4]):
+            for number in range(tile.loads):
+                unit = of(k.work_item, WAVES * WAVEFRONT) + number * WAVES * WAVEFRONT
+                places = unit // across, unit % across * tile.unit_columns
+                k.assign((quad, column), places, ("quad of rows", "first column"))
+                self._place(number, of(quad), of(column))
         if self.inside is not None:
             last = tile.units - (tile.loads - 1) * WAVES * WAVEFRONT
             k.v_cmp_gt_u32("vcc", last, k.work_item)
             k.s_mov_b64(self.inside, "vcc")
-        k.v_mul_u32_u24(self.row_from, tile.row_bytes, row)
-        k.v_lshl_add_u32(self.row_from, group, log2(READ), self.row_from)
-        k.v_add_u32(self.row_from, self.base, self.row_from)
+        k.set(self.row_from, of(row) * tile.row_bytes + of(group) * READ + self.base)
         if self.column_from is not None:
-            k.v_mul_u32_u24(self.column_from, tile.column_bytes, row)
-            k.v_lshl_add_u32(self.column_from, group, log2(tile.rows // 2), self.column_from)
-            k.v_add_u32(self.column_from, self.base + tile.rows_size, self.column_from)
+            place = of(row) * tile.column_bytes + of(group) * (tile.rows // 2)
+            k.set(self.column_from, place + (self.base + tile.rows_size))
 
-    def _place(self, number: int, quad: Reg, column: Reg, spare: Reg) -> None:
-        """Emits a block's offset in memory and places in LDS."""
-        k, tile = self.k, self.tile
-        k.v_mul_u32_u24(self.offsets[number], UNIT_ROWS * tile.width * HALF, quad)
-        k.v_lshl_add_u32(self.offsets[number], column, 1, self.offsets[number])
-        k.v_cmp_gt_u32("vcc", tile.rows // UNIT_ROWS, quad)
-        k.v_cndmask_b32(self.offsets[number], OUTSIDE, self.offsets[number], "vcc")
-        k.v_cmp_gt_u32("vcc", tile.width, column)
-        k.v_cndmask_b32(self.offsets[number], OUTSIDE, self.offsets[number], "vcc", note="no row or no column: reads 0")
-        k.v_mul_u32_u24(self.rows_to[number], UNIT_ROWS * tile.row_bytes, quad)
-        k.v_lshl_add_u32(self.rows_to[number], column, 1, self.rows_to[number])
-        k.v_add_u32(self.rows_to[number], self.base, self.rows_to[number])
+    def _place(self, number: int, quad: Formula, column: Formula) -> None:
+        """Emits a block's offset in memory and places in LDS. quad: of its rows; column: its first."""
+        k, tile, offset = self.k, self.tile, self.offsets[number]
+        k.set(offset, quad * (UNIT_ROWS * tile.width * HALF) + column * HALF)
+        for end, place in ((tile.rows // UNIT_ROWS, quad), (tile.width, column)):
+            clip(k, offset, offset, end, place, note="no row or no column: reads 0")
+        k.set(self.rows_to[number], quad * (UNIT_ROWS * tile.row_bytes) + column * HALF + self.base)
         if tile.columns:
-            place = self.columns_to[number]
-            k.v_mul_u32_u24(place, tile.column_bytes, column)
-            k.v_and_b32(spare, 3, quad)
-            k.v_lshl_add_u32(place, spare, log2(tile.rows // 2), place)
-            k.v_lshrrev_b32(quad, 2, quad)
-            k.v_lshl_add_u32(place, quad, log2(QUAD * HALF), place)
-            k.v_add_u32(place, self.base + tile.rows_size, place)
+            place = column * tile.column_bytes + quad % 4 * (tile.rows // 2) + quad // 4 * (QUAD * HALF)
+            k.set(self.columns_to[number], place + (self.base + tile.rows_size))
 
     # -- a step --------------------------------------------------------------------------------
 
@@ -91,8 +76,8 @@ class TileMoves:
         k, tile = self.k, self.tile
         for number in range(tile.loads):
             for row in range(UNIT_ROWS):
-                k.emit(f"buffer_load_{DWORDS[tile.unit_columns // 2]}", self._words(number, row), self.offsets[number], self.buffer,
-                       0, offen=True, offset=row * tile.width * HALF, note=f"{tile.name}: block {number}, row {row}")  # fmt: skip
+                k.buffer_load(self._words(number, row), self.offsets[number], self.buffer, 0, offen=True,
+                              offset=row * tile.width * HALF, note=f"{tile.name}: block {number}, row {row}")  # fmt: skip
         advance_within(k, self.buffer, tile.rows * tile.width * HALF)
 
     def store(self, halves: tuple[Reg, ...], target: Reg) -> None:
@@ -133,7 +118,6 @@ class TileMoves:
         assert self.column_from is not None
         for column in range(-(-tile.width // ATOM)):
             offset = column * ATOM * tile.column_bytes + atoms[0] * QUAD * HALF
-            yield lambda target, offset=offset, place=self.column_from: k.emit(  # type: ignore[misc]
-                f"ds_read_b{32 * words}", target[:words], place, offset=offset,
-                note=f"{tile.name}: columns as an operand",
+            yield lambda target, offset=offset, place=self.column_from: k.ds_read(  # type: ignore[misc]
+                target[:words], place, offset=offset, note=f"{tile.name}: columns as an operand"
             )

@@ -18,9 +18,11 @@ from itertools import pairwise, product
 from math import prod
 
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.arguments import load_arguments, scalars
 from simgpu.asm.conv2d.own_taps import OwnTaps
+from simgpu.asm.conv2d.pixels import MOST_BYTES
 from simgpu.asm.conv2d.place import find_lane, find_place, workgroups
 from simgpu.asm.conv2d.reduce import PARTS, Reduction
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
@@ -37,8 +39,6 @@ from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
 from simgpu.operators.tree import Visitor
 
-# Offsets in a raw buffer, and amounts that are added to OUTSIDE (`asm.parts.buffers`), stay below this.
-MOST_BYTES = 1 << 30
 UNROLLED = 1024  # matrix instructions of a loop body without a loop over tap rows: 8 KiB of the 32 KiB instruction cache
 MOST_WORKGROUPS = (1 << 32) - 1  # a launch has 32 bits of work-items along a dimension (HSA, dispatch packet)
 
@@ -136,16 +136,12 @@ class ConvEmitter(Visitor):
         self.x = HaloStaging(k, plan, regions[1], resources[1], self.scratch)
         arrays = self._arrays()
         k.v.free(*(reg for reg, _ in arrays))  # the prologue's temporaries use the arrays' registers
-        self.steps, self.left = k.s.alloc("channel steps left"), k.s.alloc("input channels left")
-        first = k.s.alloc("first")
-        k.s_mul_i32(first, tiles["part"], of_part, note="the part's first step")
-        k.s_sub_u32(self.steps, steps, first)
-        k.s_min_i32(self.steps, self.steps, of_part)
+        self.left, first = k.s.alloc("input channels left"), k.scalar("the part's first step", of(tiles["part"]) * of_part)
+        self.steps = k.scalar("channel steps left", (steps - of(first)).least(of_part, "i32"))
         step_bytes = plan.taps.packed_bytes * block.trips("ky") * block.trips("kx")
         tile_bytes = steps * step_bytes
         blocks = (tiles["group"], root.trips("oc") * tile_bytes), (tiles["OC tile"], tile_bytes), (first, step_bytes)
-        buffer_at(k, self.w.resource, self.arguments["W"], "W", *blocks)
-        k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
+        buffer_at(k, self.w.resource, self.arguments["W"], "W", *blocks, nbytes=of(self.steps) * step_bytes)
         if plan.windows != (1, 1):
             count = plan.windows[0] * plan.windows[1]
             window = scalar_divmod(k, first, count, steps + 1, "window of taps")
@@ -158,10 +154,8 @@ class ConvEmitter(Visitor):
         buffer_at(k, self.x.resource, self.arguments["X"], "X", *terms)
         self.place.channels_left(k, self.left, first, icg, p.ic)
         self.x.begin(tiles["group"], first, self.left)
-        top, column = k.s.alloc("halo's first row"), k.s.alloc("halo's first column")
-        for target, tile, size, axis in ((top, "OH tile", root.loop("oh").tile, 0), (column, "OW tile", root.loop("ow").tile, 1)):
-            k.s_mul_i32(target, tiles[tile], size * p.stride[axis])
-            k.s_sub_u32(target, target, p.padding[axis])
+        top = k.scalar("halo's first row", of(tiles["OH tile"]) * (root.loop("oh").tile * p.stride[0]) - p.padding[0])
+        column = k.scalar("halo's first column", of(tiles["OW tile"]) * (root.loop("ow").tile * p.stride[1]) - p.padding[1])
         self.x.prepare_loads(top, column)
         lane, group = find_lane(k)
         k.s_mul_i32(first, self.place.wave_channel, self.place.channels * plan.taps.row)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.conv2d.pixels import pixel_offset, under_first_tap
-from simgpu.asm.parts.buffers import buffer_at
+from simgpu.asm.conv2d.pixels import MOST_BYTES, pixel_offset, under_first_tap
+from simgpu.asm.parts.buffers import new_buffer
 from simgpu.asm.parts.elements import Elements
-from simgpu.asm.parts.integer_math import log2, scalar_divmod
+from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
@@ -16,7 +17,6 @@ from simgpu.operators.conv2d.tree import Conv2d
 
 THREADS = 256
 TYPES = ("f32", "f16", "bf16")
-MOST_BYTES = 1 << 30
 
 
 def emit_naive(root: Conv2d) -> EmittedKernel:
@@ -57,15 +57,12 @@ def _check(root: Conv2d) -> None:
 def _buffers(k: KernelBuilder, p: Conv2dProblem, arguments: dict[str, Reg]) -> tuple[Reg, Reg, Reg]:
     """Returns raw buffers: X at the image's group, W at the filter, Y at the image's channel. group_x becomes the image."""
     e, size, pixels = p.element.bytes, dtype(p.dtype_c).bytes, p.oh * p.ow
-    x, w, y = (k.s.alloc(f"{name} buffer", 4) for name in "XWY")
-    buffer_at(k, y, arguments["Y"], "Y", (k.group_x, pixels * size))
-    k.s_mov_b32(y[2], pixels * size, note="the image's channel")
+    y = new_buffer(k, arguments["Y"], "Y", (k.group_x, pixels * size), nbytes=pixels * size)
     channel = scalar_divmod(k, k.group_x, p.oc, p.n * p.oc, "output channel")
-    buffer_at(k, w, arguments["W"], "W", (channel, p.icg * p.kh * p.kw * e))
+    w = new_buffer(k, arguments["W"], "W", (channel, p.icg * p.kh * p.kw * e))
     k.s.free(scalar_divmod(k, channel, p.ocg, p.oc, "channel in its group"))
     plane = p.ih * p.iw * e
-    buffer_at(k, x, arguments["X"], "X", (k.group_x, p.ic * plane), (channel, p.icg * plane))
-    return x, w, y
+    return new_buffer(k, arguments["X"], "X", (k.group_x, p.ic * plane), (channel, p.icg * plane)), w, y
 
 
 def _first_tap(
@@ -73,24 +70,20 @@ def _first_tap(
 ) -> None:
     """Emits pixel = the lane's output pixel, and row, column = X's row and column under its first tap. bound: an SGPR."""
     pixel, row, column = place
-    k.s_lshl_b32(bound, tile, log2(THREADS))
-    k.v_add_u32(pixel, bound, k.work_item)
+    k.set(pixel, of(tile) * THREADS + k.work_item)
     k.comment(f"output row and column: pixel / {p.ow} by reciprocal in f32, corrected")
     k.v_cvt_f32_u32(scratch, pixel)
     k.v_mul_f32(scratch, 1.0 / p.ow, scratch)
     k.v_cvt_u32_f32(row, scratch)
     k.s_mov_b32(bound, p.ow)
     for _ in range(2):
-        k.v_mul_lo_u32(column, row, bound)
-        k.v_sub_u32(column, pixel, column)
+        k.set(column, of(pixel) - of(row) * bound)
         k.v_ashrrev_i32(scratch, 31, column)
         k.v_add_u32(row, scratch, row, note="one less where the remainder is negative")
-        k.v_mul_lo_u32(column, row, bound)
-        k.v_sub_u32(column, pixel, column)
+        k.set(column, of(pixel) - of(row) * bound)
         k.v_cmp_le_u32("vcc", bound, column)
         k.v_addc_co_u32(row, "vcc", 0, row, "vcc", note="one more where it is too large")
-    k.v_mul_lo_u32(column, row, bound)
-    k.v_sub_u32(column, pixel, column)
+    k.set(column, of(pixel) - of(row) * bound)
     under_first_tap(k, p, (row, column))
 
 

@@ -7,12 +7,13 @@ pixel a lane, one output channel after another.
 
 from __future__ import annotations
 
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.conv2d.pixels import input_strides, pixel_offset, under_first_tap
 from simgpu.asm.conv2d.store import Store
-from simgpu.asm.parts.buffers import advance_buffer, buffer_at, clip
+from simgpu.asm.parts.buffers import advance_buffer, clip, new_buffer
 from simgpu.asm.parts.elements import Elements
-from simgpu.asm.parts.integer_math import log2, scalar_divmod
+from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.asm.parts.lanes import lane_number
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
@@ -39,10 +40,8 @@ class OwnTaps:
         resource, left = self.store.buffer()
         self.store.epilogue.prepare()
         self.store.elements.prepare()
-        channels = k.s.alloc("output channels left")
-        k.s_mul_i32(channels, self.place.wave_channel, self.place.channels)
-        k.s_sub_u32(channels, left, channels)
-        k.s_min_i32(channels, channels, self.place.channels)
+        left_of_wave = of(left) - of(self.place.wave_channel) * self.place.channels
+        channels = k.scalar("output channels left", left_of_wave.least(self.place.channels, "i32"))
         ended = k.new_label("no_more_outputs")
         k.s_cmp_lt_i32(channels, 1)
         k.s_cbranch_scc1(ended)
@@ -77,17 +76,14 @@ class OwnTaps:
     def _pixel(self, left: Reg) -> tuple[tuple[Reg, Reg], Reg]:
         """Returns VGPRs: row and column of X under the first tap of the lane's pixel, and the pixel's offset in Y."""
         k, p, place = self.k, self.plan.problem, self.place
-        target, lane, scalar = k.v.alloc("Y offset"), k.v.alloc("pixel of the wave"), k.s.alloc("scratch")
+        target, lane = k.v.alloc("Y offset"), k.v.alloc("pixel of the wave")
         lane_number(k, lane)
-        k.s_sub_u32(scalar, place.pixels, left)
-        k.v_add_u32(lane, scalar, lane)
+        k.set(lane, place.pixels - of(left) + lane)
         pixel = self.store.pixel_of(lane)
         pixel_offset(k, target, pixel, self.store.view, p.ow, 0, self.store.pixel, "pixels outside of Y: outside")
-        k.s_mov_b32(scalar, place.pixels)
-        clip(k, target, target, scalar, lane, note="pixels of other waves: outside")
+        clip(k, target, target, place.pixels, lane, note="pixels of other waves: outside")
         under_first_tap(k, p, pixel)
         k.v.free(lane)
-        k.s.free(scalar)
         return pixel, target
 
     def _output(self, pixel: tuple[Reg, Reg], target: Reg, count: Reg, channels: Reg, left: Reg, resource: Reg) -> None:
@@ -95,12 +91,9 @@ class OwnTaps:
         k, store, place = self.k, self.store, self.place
         names = "channel in the tile", "own group"
         channel, group = (k.s.alloc(name) for name in names)
-        k.s_sub_u32(channel, channels, count)
-        k.s_mul_i32(group, place.wave_channel, place.channels)
-        k.s_add_u32(channel, channel, group)
-        k.s_mul_i32(group, place.tile["OC tile"], store.tile_oc)
-        k.s_add_u32(group, group, channel)
-        k.s.free(scalar_divmod(k, group, self.plan.problem.ocg, self.plan.grid[2] * store.tile_oc, "channel of its group"))
+        k.set(channel, of(channels) - count + of(place.wave_channel) * place.channels)
+        k.set(group, of(place.tile["OC tile"]) * store.tile_oc + channel)
+        k.set(group, of(group, self.plan.grid[2] * store.tile_oc) // self.plan.problem.ocg)
         total = k.v.alloc("Y", store.words)
         k.move(total, 0)
         self._sum(total, pixel, group, channel)
@@ -112,21 +105,19 @@ class OwnTaps:
         if store.with_bias:
             store.epilogue.add(total, added)
         store.epilogue.activate(total, scratch)
-        k.s_mul_i32(channel, channel, store.size if store.last else store.image)
-        k.v_add_u32(offset, channel, target)
+        k.set(offset, of(channel) * (store.size if store.last else store.image) + target)
         store.elements.store(store.elements.narrow([total], spare), offset, resource, note="Y")
         k.s.free(channel, group)
 
     def _sum(self, total: Reg, pixel: tuple[Reg, Reg], group: Reg, channel: Reg) -> None:
         """Emits total += the products of a group's channels. group, channel: SGPRs, in the merged group and the tile."""
         k, p, plan, tile = self.k, self.plan.problem, self.plan, self.place.tile
-        x, w, first = k.s.alloc("X buffer", 4), k.s.alloc("W buffer", 4), k.s.alloc("input channel")
-        k.s_mul_i32(first, group, p.icg)
+        first = k.scalar("input channel", of(group) * p.icg)
         merged = tile["group"], plan.merged.icg * self.channel_bytes
-        buffer_at(k, x, self.store.arguments["X"], "X", (tile["image"], self.image_bytes), merged, (first, self.channel_bytes))
+        x = new_buffer(k, self.store.arguments["X"], "X", (tile["image"], self.image_bytes), merged, (first, self.channel_bytes))
         block = plan.ic_steps * plan.window[0] * plan.window[1] * plan.taps.packed_bytes
         merged = tile["group"], -(-self.store.channels // self.store.tile_oc) * block
-        buffer_at(k, w, self.store.arguments["W"], "W", merged, (tile["OC tile"], block), (channel, plan.tile_ic * self.bytes))
+        w = new_buffer(k, self.store.arguments["W"], "W", merged, (tile["OC tile"], block), (channel, plan.tile_ic * self.bytes))
         left, taps = k.s.alloc("input channels left"), k.s.alloc("taps left")
         k.s_mov_b32(left, p.icg)
         with k.loop("own_input", left):
@@ -145,8 +136,7 @@ class OwnTaps:
         across = scalar_divmod(k, row, p.kw, p.kh * p.kw, "tap column")
         y, x, offset = (k.v.alloc(name) for name in ("row of X", "column of X", "offset"))
         for target, start, tap, apart in zip((y, x), pixel, (row, across), p.dilation, strict=True):
-            k.s_mul_i32(column, tap, apart)
-            k.v_add_u32(target, column, start)
+            k.set(target, of(tap) * apart + start)
         pixel_offset(k, offset, (y, x), (p.ih, p.iw), p.iw, 0, self.pixel_bytes, "outside of X: reads 0")
         a, b = k.v.alloc("X", self.words), k.v.alloc("W", self.words)
         self.kind.load(a, offset, buffers[0], note="X")
@@ -159,27 +149,16 @@ class OwnTaps:
         k.s.free(row, column, across)
 
     def _filter_place(self, target: Reg, channel: Reg, row: Reg, column: Reg) -> None:
-        """Emits target = bytes from a packed output channel's first element to a tap of an input channel. Overwrites the tap.
+        """Emits target = bytes from a packed output channel's first element to a tap of an input channel.
 
         The order is (channel steps, windows' rows, windows' columns, rows, columns of a window, channels of a step). `factor` rows
         and columns of taps are outermost in these channels.
         """
         k, plan, f = self.k, self.plan, self.plan.factor
         (down, across), (high, wide) = plan.windows, plan.window
-        inner = k.s.alloc("channel of the step")
-        k.s_and_b32(inner, channel, plan.step_channels - 1)
-        for tap, weight in ((row, f), (column, 1)) if f > 1 else ():
-            k.s_and_b32(target, tap, f - 1)
-            k.s_mul_i32(target, target, weight * plan.step_channels)
-            k.s_add_u32(inner, inner, target)
-            k.s_lshr_b32(tap, tap, log2(f))
-        k.s_lshr_b32(target, channel, log2(plan.step_channels))
-        inner_row = scalar_divmod(k, row, high, high * down, "row of the window")
-        inner_column = scalar_divmod(k, column, wide, wide * across, "column of the window")
-        for count, index in ((down, row), (across, column), (high, inner_row), (wide, inner_column)):
-            k.s_mul_i32(target, target, count)
-            k.s_add_u32(target, target, index)
-        k.s_mul_i32(target, target, plan.taps.packed_bytes)
-        k.s_mul_i32(inner, inner, self.bytes)
-        k.s_add_u32(target, target, inner)
-        k.s.free(inner_row, inner_column, inner)
+        y, x = of(row, f * high * down), of(column, f * wide * across)
+        inner = of(channel) % plan.step_channels + (y % f * f + x % f) * plan.step_channels
+        place, y, x = of(channel) // plan.step_channels, y // f, x // f
+        for count, index in ((down, y // high), (across, x // wide), (high, y % high), (wide, x % wide)):
+            place = place * count + index
+        k.set(target, place * plan.taps.packed_bytes + inner * self.bytes)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import Operand
 from simgpu.asm.parts.buffers import OUTSIDE
-from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair
+
+MOST_BYTES = 1 << 30  # of what offsets in a raw buffer span, and of what is added to OUTSIDE
 
 
 def input_strides(p: Conv2dProblem) -> tuple[int, int, int]:
@@ -21,14 +23,12 @@ def input_strides(p: Conv2dProblem) -> tuple[int, int, int]:
 def under_first_tap(k: KernelBuilder, p: Conv2dProblem, pixel: tuple[Reg, Reg]) -> None:
     """Replaces row and column of an output pixel by those of X under its first tap."""
     for value, stride, padding in zip(pixel, p.stride, p.padding, strict=True):
-        k.v_mul_u32_u24(value, stride, value)
-        k.v_subrev_u32(value, padding, value)
+        k.set(value, of(value) * stride - padding)
 
 
 def compare_below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:
     """Emits mask = 0 <= value < limit."""
-    bound = k.s.alloc("limit")
-    k.s_mov_b32(bound, limit)
+    bound = k.set(k.s.alloc("limit"), limit)
     k.v_cmp_gt_u32(mask, bound, value)
     k.s.free(bound)
 
@@ -50,15 +50,7 @@ def pixel_offset(
     if columns != view[1]:
         k.s_mov_b32(width, columns)
     k.v_mul_lo_u32(target, row, width)
-    shift = log2(size)
-    if shift is not None:
-        k.v_add_lshl_u32(target, target, column, shift)
-    else:
-        k.v_add_u32(target, target, column)
-        k.s_mov_b32(width, size)
-        k.v_mul_lo_u32(target, target, width)
-    if plane != 0:
-        k.v_add_u32(target, plane, target)
+    k.set(target, (of(target) + column).below(MOST_BYTES) * size + plane)
     k.v_cndmask_b32(target, OUTSIDE, target, "vcc", note=note)
     k.s.free(width, inside)
 

@@ -6,14 +6,16 @@ A work-item has 16 adjacent bytes of sums.
 from __future__ import annotations
 
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.conv2d.arguments import load_arguments, scalars
+from simgpu.asm.conv2d.pixels import compare_below
 from simgpu.asm.parts.add_parts import THREADS, add_parts
-from simgpu.asm.parts.buffers import buffer_at
+from simgpu.asm.parts.buffers import new_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
+from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
@@ -43,8 +45,7 @@ class Reduction:
         k, p = self.k, self.p
         k.comment(f"Y from the sum of {self.plan.split_ic} parts of {self.count} elements, {self.share} a workgroup")
         k.work_item_x()
-        first = k.s.alloc("first element")
-        k.s_mul_i32(first, k.group_x, self.share)
+        first = k.scalar("first element", of(k.group_x) * self.share)
         total = self._sum(first)
         compute = p.gemm.epilogue_type
         epilogue = Epilogue(k, compute, self.arguments.get("alpha"), None, p.activation, p.accumulator)
@@ -77,23 +78,17 @@ class Reduction:
 
     def _buffer(self, name: str, first: Reg, size: int) -> tuple[Reg, Reg]:
         """Returns an array's buffer from the workgroup's first element to its last, and the work-item's byte offset in it."""
-        k, resource, offset = self.k, self.k.s.alloc(f"{name} buffer", 4), self.k.v.alloc(f"{name} offset")
-        buffer_at(k, resource, self.arguments[name], name, (first, size))
-        k.s_sub_u32(resource[2], self.count, first)
-        k.s_min_u32(resource[2], resource[2], self.share)
-        if size > 1:
-            k.s_lshl_b32(resource[2], resource[2], log2(size))
-        k.v_lshlrev_b32(offset, log2(self.each * size), k.work_item)
-        return resource, offset
+        k, nbytes = self.k, (self.count - of(first)).least(self.share) * size
+        resource = new_buffer(k, self.arguments[name], name, (first, size), nbytes=nbytes)
+        return resource, k.vector(f"{name} offset", of(k.work_item) * (self.each * size))
 
     def _bias(self, first: Reg) -> list[Reg]:
         """Returns the bias of each of the work-item's elements, in the epilogue's type."""
         k, p = self.k, self.p
         if not p.bias:
             return [Reg("v", 0, 0)] * self.each
-        kind, resource = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type), k.s.alloc("bias buffer", 4)
-        buffer_at(k, resource, self.arguments["bias"], "bias")
-        k.s_mov_b32(resource[2], p.oc * kind.size)
+        kind = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type)
+        resource = new_buffer(k, self.arguments["bias"], "bias", nbytes=p.oc * kind.size)
         # Element i has channel i // pixels % oc. With channels last, pixels is 1.
         pixels, start = p.oh * p.ow if p.layout == "nchw" else 1, k.s.alloc("element")
         k.s_mov_b32(start, first)
@@ -101,33 +96,17 @@ class Reduction:
         channel = scalar_divmod(k, start, p.oc, -(-self.count // pixels) + self.share, "channel")
         found = []
         for e in range(self.each):
-            at, target = k.v.alloc("element"), k.v.alloc("bias", kind.words)
-            k.v_lshlrev_b32(at, log2(self.each), k.work_item)
-            k.v_add_u32(at, rest, at)
-            if e:
-                k.v_add_u32(at, e, at)
-            self._divide(at, pixels)
-            k.v_add_u32(at, channel, at)
-            quotient, remainder = vector_divmod(k, at, p.oc, p.oc + self.share + 1, "channel")
-            k.v_lshlrev_b32(at, log2(kind.size), remainder)
+            at, target = k.vector("element", of(k.work_item) * self.each + rest + e), k.v.alloc("bias", kind.words)
+            if pixels >= self.share:  # the next channel's first pixel may be among a workgroup's elements, but no other's
+                compare_below(k, "vcc", pixels, at)
+                k.v_cndmask_b32(at, 1, 0, "vcc")
+            else:
+                k.set(at, of(at, pixels + self.share) // pixels)
+            k.set(at, (of(at) + channel).below(p.oc + self.share + 1) % p.oc * kind.size)
             kind.load(target, at, resource, note="bias")
             found.append(kind.widen(target, target, 0))
-            k.v.free(at, quotient, remainder)
+            k.v.free(at)
         return found
-
-    def _divide(self, x: Reg, pixels: int) -> None:
-        """Emits x //= pixels, for x < pixels + elements of a workgroup."""
-        k = self.k
-        if pixels >= self.share:
-            bound = k.s.alloc("pixels")
-            k.s_mov_b32(bound, pixels)
-            k.v_cmp_le_u32("vcc", bound, x)
-            k.v_cndmask_b32(x, 0, 1, "vcc")
-            k.s.free(bound)
-        elif pixels > 1:
-            quotient, remainder = vector_divmod(k, x, pixels, pixels + self.share, "channel")
-            k.v_mov_b32(x, quotient)
-            k.v.free(quotient, remainder)
 
     def _store(self, elements: Elements, values: list[Reg], spare: Reg, resource: Reg, offset: Reg) -> None:
         """Stores a work-item's elements at once, unless the end of Y cuts words, because a buffer's end clips only whole ones."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import nullcontext
 from itertools import product
 
+from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.conv2d.pixels import compare_below, input_strides, pixel_offset, tap_offsets
 from simgpu.asm.parts.buffers import ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer, load_offset_to_row_end, shift_down
-from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Pair
 from simgpu.operators.conv2d.tiles import Conv2dPlan
@@ -76,21 +76,16 @@ class HaloStaging:
         slot, piece, first = k.v.alloc("slot"), *self._first_slot()
         for position in range(plan.positions):
             last = position == plan.positions - 1
-            k.v_add_u32(slot, position * each, first)
+            k.set(slot, of(first) + position * each)
             if last:
                 compare_below(k, self.last_lanes, layout.slots, slot)
                 k.v_min_u32(slot, layout.slots - 1, slot, note="work-items without a last slot load and write nothing")
-                k.v_lshlrev_b32(self.last_address, log2(layout.chunk), slot)
-            row, column = vector_divmod(k, slot, layout.pitch, layout.slots + plan.threads, "halo row")
+                k.set(self.last_address, of(slot) * layout.chunk + self.region.offset, note="X halo in LDS")
+            at = of(slot, layout.slots + plan.threads)
+            in_row = at % layout.pitch
             if layout.problem.stride[1] > 1:
-                phase, place = vector_divmod(k, column, layout.phase_columns, layout.pitch, "column phase")
-                k.v_mul_u32_u24(column, layout.problem.stride[1], place)
-                k.v_add_u32(column, column, phase)
-                k.v.free(phase, place)
-            for value, apart, start in zip((row, column), plan.lattice, (top, left), strict=True):
-                if apart > 1:
-                    k.v_mul_u32_u24(value, apart, value)
-                k.v_add_u32(value, start, value)
+                in_row = in_row % layout.phase_columns * layout.problem.stride[1] + in_row // layout.phase_columns
+            row, column = k.vectors(row=at // layout.pitch * plan.lattice[0] + top, column=in_row * plan.lattice[1] + left)
             if last and layout.slots % each:
                 k.v_cndmask_b32(row, OUTSIDE, row, self.last_lanes, note="no slot: a row outside the image")
             if self.windowed:
@@ -99,9 +94,7 @@ class HaloStaging:
             else:
                 self._place(position, row, column)
             k.v.free(row, column)
-        k.v_lshlrev_b32(self.write_address, log2(layout.chunk), first)
-        for address in (self.write_address, self.last_address):
-            k.v_add_u32(address, self.region.offset, address, note="X halo in LDS")
+        k.set(self.write_address, of(first) * layout.chunk + self.region.offset, note="X halo in LDS")
         if plan.pieces > 1:
             self._begin_piece(piece, slot)
         elif plan.end_of_channels != "buffer":
@@ -110,28 +103,24 @@ class HaloStaging:
 
     def _first_slot(self) -> tuple[Reg, Reg]:
         """Emits a work-item's piece and the first slot of which it has that piece, in new VGPRs."""
-        k, plan = self.k, self.plan
+        plan, item = self.plan, of(self.k.work_item, self.plan.threads)
+        piece, slot = item // plan.slots_at_once, item % plan.slots_at_once
         if self.last:
-            first, piece = vector_divmod(k, k.work_item, plan.pieces, plan.threads, "piece")
-        else:
-            piece, first = vector_divmod(k, k.work_item, plan.slots_at_once, plan.threads, "piece")
-        return piece, first
+            piece, slot = item % plan.pieces, item // plan.pieces
+        held = self.k.vectors(piece=piece, slot=slot)
+        return held[0], held[1]
 
     def _begin_piece(self, piece: Reg, scratch: Reg) -> None:
         """Adds a work-item's piece to its offsets and LDS addresses."""
         k, plan, layout = self.k, self.plan, self.layout
-        channels = k.s.alloc("bytes of a piece")
         if plan.end_of_channels != "buffer":
-            k.v_mul_u32_u24(self.first_channel, plan.channels_of_piece, piece, note="the piece's first channel")
-        k.s_mov_b32(channels, plan.channels_of_piece * self.channel_bytes)
-        k.v_mul_lo_u32(scratch, piece, channels)
+            k.set(self.first_channel, of(piece) * plan.channels_of_piece, note="the piece's first channel")
+        k.set(scratch, of(piece) * (plan.channels_of_piece * self.channel_bytes))
         for position in range(plan.positions):
             k.v_add_u32(self.offsets[position], scratch, self.offsets[position], note="the piece's first channel")
-        k.s_mov_b32(channels, layout.chunks // plan.pieces * layout.plane)
-        k.v_mul_lo_u32(scratch, piece, channels)
+        k.set(scratch, of(piece) * (layout.chunks // plan.pieces * layout.plane))
         for address in (self.write_address, self.last_address):
             k.v_add_u32(address, scratch, address, note="the piece's first chunk")
-        k.s.free(channels)
 
     def _place(self, position: int, row: Reg, column: Reg) -> None:
         """Emits the offset of a pixel or, with `factor` > 1, of each of the pixels that are its channels."""
@@ -147,14 +136,12 @@ class HaloStaging:
         pixel_offset(self.k, target, pixel, (p.ih, p.iw), p.iw, 0, self.pixel_bytes, f"{note}: bytes, or outside the image")
 
     def first_window(self, number: Reg) -> None:
-        """Sets the first window of taps. number: SGPR, overwritten."""
+        """Sets the first window of taps. number: SGPR."""
         assert self.window is not None
-        k, plan, p = self.k, self.plan, self.plan.problem
-        across = plan.windows[1]
-        column = scalar_divmod(k, number, across, plan.windows[0] * across, "window's column")
-        k.s_mul_i32(self.window[0], number, plan.window[0] * p.dilation[0])
-        k.s_mul_i32(self.window[1], column, plan.window[1] * p.dilation[1])
-        k.s.free(column)
+        plan, (down, across) = self.plan, self.plan.problem.dilation
+        place = of(number, plan.windows[0] * plan.windows[1])
+        row, column = place // plan.windows[1], place % plan.windows[1]
+        self.k.assign(self.window, (row * (plan.window[0] * down), column * (plan.window[1] * across)), ("", ""))
 
     def begin(self, group: Reg, first: Reg, left: Reg) -> None:
         """Emits the buffer's size.
@@ -165,11 +152,8 @@ class HaloStaging:
         if not self.last:
             self.limit(left)
             return
-        records = self.records
-        k.s_mul_i32(records, group, self.plan.merged.icg)
-        k.s_add_u32(records, records, first)
-        k.s_mul_i32(records, records, self.bytes)
-        k.s_sub_u32(records, self.image_bytes, records, note="bytes to the end of the image")
+        records, channel = self.records, of(group) * self.plan.merged.icg + first
+        k.set(records, self.image_bytes - channel * self.bytes, note="bytes to the end of the image")
         if self.plan.end_of_channels == "cut load":
             earlier, base = self.plan.channels_at_once * self.bytes, self.resource[0:2]
             k.s_sub_u32(base[0], base[0], earlier, note="a load earlier")
@@ -182,14 +166,10 @@ class HaloStaging:
         pixel: VGPR, the lane's place in an atom. group: VGPR, its g. first: SGPR, the wave's first byte in a plane.
         """
         k, plan, layout = self.k, self.plan, self.layout
-        row, column = vector_divmod(k, pixel, plan.tile_ow, plan.atom.m, "atom row")
-        k.v_mul_u32_u24(row, plan.tiled_problem.stride[0] * layout.pitch * layout.chunk, row)
-        k.v_lshl_add_u32(column, column, log2(layout.chunk), row)
-        k.v_mul_u32_u24(row, layout.plane, group)
-        k.v_add_u32(self.read_address, first, column)
-        k.v_add_u32(self.read_address, row, self.read_address)
-        k.v_add_u32(self.read_address, self.region.offset, self.read_address, note="X fragments in LDS")
-        k.v.free(row, column)
+        row, column = of(pixel, plan.atom.m) // plan.tile_ow, of(pixel, plan.atom.m) % plan.tile_ow
+        slot = row * (plan.tiled_problem.stride[0] * layout.pitch) + column
+        start = of(first) + self.region.offset
+        k.set(self.read_address, slot * layout.chunk + of(group) * layout.plane + start, note="X fragments in LDS")
 
     # -- moves -------------------------------------------------------------------------------
 
@@ -226,13 +206,12 @@ class HaloStaging:
             k.s_cmp_gt_i32(left, source)
             k.s_cselect_b32(self.resource[2], self.records, 0, note=note)
             return
-        after = k.s.alloc("channels left")
-        k.s_sub_u32(after, left, source)
-        if plan.end_of_channels == "piece":
-            k.v_cmp_gt_i32("vcc", after, self.first_channel, note=note)
-        else:
+        after = of(left) - source
+        if plan.end_of_channels == "cut load":
             load_offset_to_row_end(k, self.scratch, 0, self.first_channel, after, plan.channels_at_once, self.bytes)
-        k.s.free(after)
+            return
+        with k.temporary(after) as channels:
+            k.v_cmp_gt_i32("vcc", channels, self.first_channel, note=note)
 
     def _load(self, place: int, channel: int, address: Reg, offset: int, note: str) -> None:
         """Loads the channels of a piece from `channel` on, as many as at once."""
@@ -335,10 +314,8 @@ class HaloStaging:
 
     def limit(self, left: Reg) -> None:
         """Ends the buffer with the group's channels."""
-        k, resource = self.k, self.resource
-        k.s_min_i32(resource[2], left, self.channels)
-        k.s_mul_i32(resource[2], resource[2], self.channel_bytes, note="bytes of the channels that are left")
-        k.s_max_i32(resource[2], resource[2], 1, note="none: no element fits, or the first, which nothing uses")
+        nbytes = of(left).least(self.channels, "i32") * self.channel_bytes
+        self.k.set(self.resource[2], nbytes.most(1, "i32"), note="none: no element fits, or the first, which nothing uses")
 
     def read(self, atom: int, tap: Pair) -> None:
         """Reads the fragment of an atom's pixels under a tap. The tap's row counts from the read address."""
@@ -395,16 +372,10 @@ class TapStaging:
         self.staged = self.k.v.alloc("W staging", self.loads * self.vec // 4)
         return ((self.staged, "W staging"),)
 
-    def _swizzle(self, target: Reg, channel: Reg, group: Reg) -> None:
-        """Emits target = the LDS byte of a chunk, from its channel's row on."""
-        k, layout = self.k, self.layout
-        line, step, count = layout.swizzle_terms
-        k.v_lshrrev_b32(target, log2(line), channel)
-        k.v_and_b32(target, count - 1, target)
-        if step > 1:
-            k.v_lshlrev_b32(target, log2(step), target)
-        k.v_xor_b32(target, group, target)
-        k.v_lshlrev_b32(target, log2(layout.chunk), target)
+    def _chunk(self, channel: Formula, group: Formula) -> Formula:
+        """Returns the LDS byte of a chunk, from its channel's row on."""
+        line, step, count = self.layout.swizzle_terms
+        return (channel // line % count * step ^ group) * self.layout.chunk
 
     def prepare(self, channel: Reg, group: Reg, first: Reg) -> None:
         """Emits the load offset, and the LDS addresses to write and read.
@@ -414,30 +385,18 @@ class TapStaging:
         k, layout = self.k, self.layout
         row = layout.row * layout.reads
         k.comment(f"W: taps of {layout.channels} x {row} bytes, two in LDS, {self.loads} load(s) of {self.vec} bytes")
-        place, other = k.v.alloc("channel"), k.v.alloc("chunk")
-        k.v_lshlrev_b32(self.load_offset, log2(self.vec), k.work_item)
+        byte = of(k.set(self.load_offset, of(k.work_item) * self.vec))
         if self.spare:
             spare_from = self.pieces - (self.loads - 1) * self.plan.threads
             compare_below(k, self.busy_lanes, spare_from, k.work_item)
-        k.v_lshrrev_b32(place, log2(row), self.load_offset)
-        k.v_lshrrev_b32(other, log2(layout.chunk), self.load_offset)
-        k.v_and_b32(other, layout.groups - 1, other)
-        self._swizzle(self.write_address, place, other)
-        k.v_mul_u32_u24(place, layout.row, place)
-        k.v_and_b32(other, layout.chunk - 1, self.load_offset)
-        k.v_add3_u32(self.write_address, place, other, self.write_address)
+        place, lane = byte // row, of(channel)
+        written = self._chunk(place, byte // layout.chunk % layout.groups) + place * layout.row + byte % layout.chunk
         if layout.reads > 1:
-            k.v_lshrrev_b32(other, log2(layout.row), self.load_offset)
-            k.v_and_b32(other, layout.reads - 1, other, note="h")
-            k.v_mul_u32_u24(other, layout.part, other)
-            k.v_add_u32(self.write_address, other, self.write_address)
-        self._swizzle(self.read_address, channel, group)
-        k.v_mul_u32_u24(place, layout.row, channel)
-        k.v_add3_u32(self.read_address, first, place, self.read_address)
-        for address in (self.write_address, self.read_address):
-            k.v_add_u32(address, self.region.offset, address, note="W in LDS")
+            written += byte // layout.row % layout.reads * layout.part
+        k.set(self.write_address, written + self.region.offset, note="W in LDS")
+        start = of(first) + self.region.offset
+        k.set(self.read_address, self._chunk(lane, of(group)) + lane * layout.row + start, note="W in LDS")
         k.s_mov_b32(self.stage_step, layout.nbytes)
-        k.v.free(place, other)
 
     def load(self) -> None:
         """Loads the next tap into registers; after the last tap, 0."""

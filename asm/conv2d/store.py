@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.pixels import pixel_offset
 from simgpu.asm.conv2d.place import ConvPlace, find_lane
 from simgpu.asm.conv2d.reduce import PARTS
-from simgpu.asm.parts.buffers import OUTSIDE, buffer_at, clip
+from simgpu.asm.parts.buffers import clip, new_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.tiles import Conv2dPlan
@@ -96,7 +96,7 @@ class Store:
         """
         k, plan, p, (channel, left) = self.k, self.plan, self.plan.problem, ends
         added, places = self.load_bias(bias, 0), self._first_pixels(pixel, offset)
-        step, limit = plan.atom.m // self.tile_ow, k.s.alloc("limit")  # step: rows from one atom to the next
+        step = plan.atom.m // self.tile_ow  # rows from one atom to the next
         clips = self.channels % self.tile_oc > 0 or self.place.ragged
         slots = self._slots(clips)
         for atom in range(min(self.atoms[1], -(-self.view[0] // step))):
@@ -107,8 +107,7 @@ class Store:
                     (data, address), first = next(slots), oc * plan.atom.n
                     stored = self._finish(data, (oc, atom, r), added[oc])
                     if clips:
-                        k.s_sub_u32(limit, left, first)
-                        clip(k, address, place, limit, channel, note="channels that the group has not: outside")
+                        clip(k, address, place, of(left) - first, channel, note="channels that the group has not: outside")
                     self.elements.store(stored, address if clips else place, resource, first * self.size, f"Y channel {first} + i")
 
     def _slots(self, addresses: bool) -> Iterator[tuple[Reg, Reg]]:
@@ -128,10 +127,8 @@ class Store:
                 first, column = self.pixel_of(pixel)
                 pixel_offset(k, first, (first, column), (self.view[0], WIDE), p.ow, offset, self.pixel, "rows outside of Y")
             across = r * self.apart * in_a_row
-            found.append(k.v.alloc(f"element {r}"))
-            k.v_cmp_gt_i32("vcc", self.view[1] - across, column)
-            k.v_add_u32(found[r], across * self.pixel, first)
-            k.v_cndmask_b32(found[r], OUTSIDE, found[r], "vcc", note="columns outside of Y: outside")
+            found.append(k.vector(f"element {r}", of(first) + across * self.pixel))
+            clip(k, found[r], found[r], self.view[1] - across, column, note="columns outside of Y: outside")
             if r + 1 == self.per_atom or not in_a_row:
                 k.v.free(first, column)
         k.v.free(pixel, offset)
@@ -142,25 +139,19 @@ class Store:
     def buffer(self) -> tuple[Reg, Reg]:
         """Returns Y's buffer, and an SGPR with the channels from the tile's first to the group's last."""
         k, p, tile = self.k, self.plan.problem, self.place.tile
-        names = "channels left", "first channel", "tile's first channel in the group"
-        resource, (left, first, place) = k.s.alloc("Y buffer", 4), map(k.s.alloc, names)
+        left = k.s.alloc("channels left")
         each = self.size if self.last else self.image
-        k.s_mul_i32(place, tile["OC tile"], self.tile_oc)
-        k.s_mul_i32(first, tile["group"], self.plan.merged.ocg)
-        k.s_add_u32(first, first, place, note="the tile's first channel")
+        place = k.scalar("tile's first channel in the group", of(tile["OC tile"]) * self.tile_oc)
+        first = k.scalar("first channel", of(tile["group"]) * self.plan.merged.ocg + place)
         self.place.channels_left(k, left, place, self.channels, p.oc)
         if self.place.ragged and self.channels > self.tile_oc:
             k.s_max_i32(left, left, 0)
         k.s.free(place)
         images = p.oc * self.image
         part = [(tile["part"], p.n * images)] if self.sums else []
-        buffer_at(k, resource, self.arguments[PARTS if self.sums else "Y"], "Y", (tile["image"], images), (first, each), *part)
-        if self.last:
-            k.s_mul_i32(resource[2], first, self.size)
-            k.s_sub_u32(resource[2], images, resource[2], note="to the end of the image")
-        else:
-            k.s_min_u32(resource[2], left, self.tile_oc)
-            k.s_mul_i32(resource[2], resource[2], each, note="the channels that are left")
+        nbytes = images - of(first) * self.size if self.last else of(left).least(self.tile_oc) * each
+        terms = (tile["image"], images), (first, each), *part
+        resource = new_buffer(k, self.arguments[PARTS if self.sums else "Y"], "Y", *terms, nbytes=nbytes)
         k.s.free(first)
         return resource, left
 
@@ -169,30 +160,17 @@ class Store:
         k, place = self.k, self.place
         lane, group = find_lane(k)
         channel, pixel = (lane, group) if self.last else (group, lane)
-        offset, scalar = k.v.alloc("channel offset"), k.s.alloc("scratch")
         if self.run > 1:
             k.v_mul_u32_u24(group, self.run, group)
-        k.s_mul_i32(scalar, place.wave_channel, place.channels)
-        k.v_add_u32(channel, scalar, channel, note="lane's first channel in the tile")
-        k.s_mov_b32(scalar, self.size if self.last else self.image)
-        k.v_mul_lo_u32(offset, channel, scalar)
-        k.s.free(scalar)
-        return channel, offset, pixel
+        k.set(channel, of(place.wave_channel) * place.channels + channel, note="lane's first channel in the tile")
+        return channel, k.vector("channel offset", of(channel) * (self.size if self.last else self.image)), pixel
 
     def pixel_of(self, number: Reg) -> tuple[Reg, Reg]:
         """Returns new VGPRs with row and column of Y of a wave's pixel."""
         k, tile, place = self.k, self.place.tile, self.place
-        row, column, first, scalar = k.v.alloc("row"), k.v.alloc("column"), k.s.alloc("first row"), k.s.alloc("scratch")
-        k.s_mul_i32(first, place.wave_pixel, place.pixels // self.tile_ow)
-        k.s_mul_i32(scalar, tile["OH tile"], self.tile_oh)
-        k.s_add_u32(first, first, scalar)
-        k.s_mul_i32(scalar, tile["OW tile"], self.tile_ow)
-        k.v_lshrrev_b32(row, log2(self.tile_ow), number)
-        k.v_and_b32(column, self.tile_ow - 1, number)
-        k.v_add_u32(column, scalar, column, note="column of Y")
-        k.v_add_u32(row, first, row, note="row of Y")
-        k.s.free(scalar, first)
-        return row, column
+        first = of(place.wave_pixel) * (place.pixels // self.tile_ow) + of(tile["OH tile"]) * self.tile_oh
+        row = k.vector("row of Y", of(number) // self.tile_ow + first)
+        return row, k.vector("column of Y", of(number) % self.tile_ow + of(tile["OW tile"]) * self.tile_ow)
 
     def _pixels(self, row: Reg, column: Reg, offset: Reg) -> list[Reg]:
         """Returns registers with the byte offset of each atom's pixel at the lane's first channel."""
@@ -217,12 +195,9 @@ class Store:
             return None
         k, p, tile = self.k, self.plan.problem, self.place.tile
         kind = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type)
-        resource = k.s.alloc("bias buffer", 4)
         terms = (tile["group"], self.plan.merged.ocg * kind.size), (tile["OC tile"], self.tile_oc * kind.size)
-        buffer_at(k, resource, self.arguments["bias"], "bias", *terms)
-        k.s_lshl_b32(resource[2], left, log2(kind.size))
-        offset, whole = k.v.alloc("bias offset"), k.v.alloc("bias", len(self.biased) * kind.words)
-        k.v_lshlrev_b32(offset, log2(kind.size), channel)
+        resource = new_buffer(k, self.arguments["bias"], "bias", *terms, nbytes=of(left) * kind.size)
+        offset, whole = k.vector("bias offset", of(channel) * kind.size), k.v.alloc("bias", len(self.biased) * kind.words)
         return resource, kind, offset, [whole[e * kind.words : (e + 1) * kind.words] for e in range(len(self.biased))]
 
     def load_bias(self, bias: Bias | None, place: int) -> list[Reg]:

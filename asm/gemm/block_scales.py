@@ -18,14 +18,14 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from itertools import product
 
+from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.prologue import TilePlace
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.parts.buffers import buffer_at
-from simgpu.asm.parts.integer_math import log2, multiply_wide
+from simgpu.asm.parts.integer_math import multiply_wide
 from simgpu.asm.parts.lds_tile import TileLayout
-from simgpu.asm.parts.staged_places import row_of
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.limits import POOL_ATOMS, block_scale_bytes, scale_ahead, scale_columns
 from simgpu.operators.gemm.plan import GemmPlan
@@ -49,27 +49,15 @@ class BlockScales:
         self.buffers = k.s.alloc("A's scales' buffer", 4), k.s.alloc("B's scales' buffer", 4)
         self.k_read, stride = k.s.alloc("k of the scales to read next"), k.s.alloc("bytes of a row of scales")
         k.comment(f"block scales, every {self.ahead} blocks: as many of A a work-item, {self.columns} times as many of B a wave")
-        self._blocks(stride, arguments["k"])
-        k.s_lshl_b32(stride, stride, log2(WORD), note="bytes of a row of scales")
+        k.set(stride, _blocks(arguments["k"]) * WORD, note="bytes of a row of scales")
         self._find(arguments, place, stride)
-        first = k.s.alloc("first block")
-        k.s_lshr_b32(first, place.k0, log2(SCALE_BLOCK))
-        k.s_lshl_b32(first, first, log2(WORD), note="bytes to the scales of the first block")
+        first = k.scalar("bytes to the first block's scales", of(place.k0) // SCALE_BLOCK * WORD)
         self.row_offset, self.column_offset = self._row_offset(stride, first), self._column_offset(stride, first)
         k.s.free(first, stride)
-        k.s_and_b32(self.k_read, place.k0, SCALE_BLOCK - 1)
-        k.s_add_u32(self.k_read, self.k_read, rows.k, note="of the second tile, from its first block on")
-        self.write_address = k.v.alloc("block scales' LDS address to write")
-        k.v_lshlrev_b32(self.write_address, log2(WORD), k.work_item)
-        k.v_add_u32(self.write_address, self.region.offset, self.write_address)
+        k.set(self.k_read, of(place.k0) % SCALE_BLOCK + rows.k, note="of the second tile, from its first block on")
+        self.write_address = k.vector("block scales' LDS address to write", of(k.work_item) * WORD + self.region.offset)
         self.first_address = self._first_address(place)
-        self.read_address = k.v.alloc("block scales' LDS address to read")
-        k.v_mov_b32(self.read_address, self.first_address)
-
-    def _blocks(self, target: Reg, size: Reg) -> None:
-        """Emits target = number of SCALE_BLOCK blocks in size."""
-        self.k.s_add_u32(target, size, SCALE_BLOCK - 1)
-        self.k.s_lshr_b32(target, target, log2(SCALE_BLOCK))
+        self.read_address = k.vector("block scales' LDS address to read", of(self.first_address))
 
     def _find(self, arguments: dict[str, Reg], place: TilePlace, stride: Reg) -> None:
         """Builds the buffers of A's and B's scales.
@@ -83,51 +71,31 @@ class BlockScales:
                 k.s_mov_b32(first, place.m0)
                 most = self.rows.rows
             else:
-                self._blocks(count, arguments["n"])
-                k.s_lshr_b32(first, place.n0, log2(SCALE_BLOCK))
+                k.set(count, _blocks(arguments["n"]))
+                k.set(first, of(place.n0) // SCALE_BLOCK)
                 most = self.columns
             multiply_wide(k, each, count, stride)
             own = name == "scale_a" and self.plan.problem.groups  # a group's scales start at the pointer
             buffer_at(k, buffer, arguments[name], name, (first, stride), *([] if own else [(place.batch, each)]))
-            k.s_sub_u32(count, count, first)
-            k.s_min_u32(count, count, most)
-            k.s_mul_i32(buffer[2], count, stride, note="bytes in range")
+            k.set(buffer[2], (of(count) - first).least(most) * stride, note="bytes in range")
         k.s.free(each, count, first)
 
     def _row_offset(self, stride: Reg, first: Reg) -> Reg:
         """Returns the byte offset of the scale of the work-item's row (`TileLayout.row_of` of its number) in the first block."""
-        k, offset, atom = self.k, self.k.v.alloc("row's scales' offset"), self.k.v.alloc("number of the atom")
-        k.v_and_b32(offset, self.rows.atom - 1, k.work_item, note="i of the atom's row")
-        k.v_lshrrev_b32(atom, log2(self.rows.atom), k.work_item)
-        row_of(k, self.rows, offset, atom)
-        k.v_mul_lo_u32(offset, offset, stride)
-        k.v_add_u32(offset, first, offset)
-        k.v.free(atom)
-        return offset
+        thread = of(self.k.work_item, self.rows.threads)
+        row = self.rows.row_of(thread // self.rows.atom, thread % self.rows.atom)
+        return self.k.vector("row's scales' offset", row * stride + first)
 
     def _column_offset(self, stride: Reg, first: Reg) -> Reg:
         """Returns the byte offset of the lane's scale of B: `ahead` consecutive blocks of k for each block of columns."""
-        k, offset, column = self.k, self.k.v.alloc("columns' scales' offset"), self.k.v.alloc("block of columns")
-        k.v_and_b32(offset, WAVEFRONT - 1, k.work_item)
-        k.v_lshrrev_b32(column, log2(self.ahead), offset)
-        k.v_mul_lo_u32(column, column, stride)
-        k.v_and_b32(offset, self.ahead - 1, offset)
-        k.v_lshl_add_u32(offset, offset, log2(WORD), column)
-        k.v_add_u32(offset, first, offset)
-        k.v.free(column)
-        return offset
+        lane = of(self.k.work_item) % WAVEFRONT
+        return self.k.vector("columns' scales' offset", lane // self.ahead * stride + lane % self.ahead * WORD + first)
 
     def _first_address(self, place: TilePlace) -> Reg:
         """Returns the LDS address of the first block's scales of the lane's rows."""
-        k, address, first = self.k, self.k.v.alloc("first block's LDS address to read"), self.k.s.alloc("wave's first")
-        k.s_lshr_b32(first, place.wave_column, log2(SCALE_BLOCK))
-        k.s_mul_i32(first, first, self.rows.rows)
-        k.s_add_u32(first, first, place.wave_row)
-        k.v_lshlrev_b32(address, log2(self.per_atom), place.group)
-        k.v_add_lshl_u32(address, first, address, log2(WORD))
-        k.v_add_u32(address, self.region.offset, address)
-        k.s.free(first)
-        return address
+        first = of(place.wave_column) // SCALE_BLOCK * self.rows.rows + place.wave_row
+        place_of_lane = (first + of(place.group) * self.per_atom) * WORD + self.region.offset
+        return self.k.vector("first block's LDS address to read", place_of_lane)
 
     # -- moves ---------------------------------------------------------------------------------------
 
@@ -215,3 +183,8 @@ class BlockScales:
 
     def _registers_of(self, registers: Reg, number: int) -> Reg:
         return registers[number * self.per_atom : (number + 1) * self.per_atom]
+
+
+def _blocks(size: Reg) -> Formula:
+    """Returns the number of SCALE_BLOCK blocks in a size."""
+    return (of(size) + (SCALE_BLOCK - 1)) // SCALE_BLOCK

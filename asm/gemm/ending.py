@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.leaves import RowValues, StoredLeaf
 from simgpu.asm.gemm.operands import TileLayouts, base_activation, second_pass
 from simgpu.asm.gemm.prologue import TilePlace
 from simgpu.asm.gemm.store import Accumulators, TileStore
-from simgpu.asm.parts.buffers import buffer_at
+from simgpu.asm.parts.buffers import new_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import branch_if_zero, log2
-from simgpu.asm.parts.staged_places import row_of
+from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.plan import GemmPlan
@@ -76,27 +76,14 @@ class Ending:
         left = place.n0
         if gated:
             k.s_lshr_b32(left, left, 1, note="first column of C")
-        resource = k.s.alloc("C buffer", 4)
-        residual = k.s.alloc("residual buffer", 4) if "residual" in arguments else None
-        for buffer, name in ((resource, "partials" if self.split else "C"), (residual, "residual")):
-            if buffer is not None:
-                terms = (place.m0, stride), (left, size), (matrix, arguments["batch_c"])
-                buffer_at(k, buffer, arguments[name], name, *terms)
+        terms, c = ((place.m0, stride), (left, size), (matrix, arguments["batch_c"])), "partials" if self.split else "C"
+        resource = new_buffer(k, arguments[c], c, *terms)
+        residual = new_buffer(k, arguments["residual"], "residual", *terms) if "residual" in arguments else None
         row, column, offset = (k.v.alloc(f"C {what}") for what in ("row", "column", "offset"))
-        k.v_mul_u32_u24(row, self.acc.lane_rows, place.group)
-        row_of(k, self.operands.a, row)
-        k.v_add_u32(row, place.wave_row, row)
-        k.v_mov_b32(column, place.lane_row)
-        row_of(k, self.operands.b, column)
-        k.v_add_u32(column, place.wave_column, column)
-        k.v_mul_lo_u32(offset, row, stride)
-        first = column
-        if gated:
-            first = k.v.alloc("C's column of a pair")
-            k.v_lshrrev_b32(first, 1, column)
-        k.v_lshl_add_u32(offset, first, log2(size), offset)
-        if gated:
-            k.v.free(first)
+        a, b = self.operands.a, self.operands.b
+        k.set(row, a.row_of(0, of(place.group, a.groups) * self.acc.lane_rows) + place.wave_row)
+        k.set(column, b.row_of(0, of(place.lane_row, b.atom)) + place.wave_column)
+        k.set(offset, of(row) * stride + of(column) // (2 if gated else 1) * size)
         epilogue = Epilogue(
             k, self.compute, None if self.split else arguments["alpha"], arguments.get("beta"),
             "none" if self.split else base_activation(problem), problem.accumulator,
@@ -137,13 +124,8 @@ class Ending:
 
         each: elements for each product of the batch; None: one vector for all.
         """
-        k, resource, element = self.k, self.k.s.alloc(f"{name} buffer", 4), self.k.s.alloc("element")
-        if each is not None:
-            k.s_mul_i32(element, self.place.batch, each)
-            k.s_add_u32(element, element, first)
-        buffer_at(k, resource, self.arguments[name], name, (first if each is None else element, size))
-        k.s.free(element)
-        return resource
+        element = of(first) if each is None else of(self.place.batch) * each + first
+        return new_buffer(self.k, self.arguments[name], name, (element, size))
 
     def _scale_alpha(self) -> None:
         """Emits alpha *= both tensors' scales."""

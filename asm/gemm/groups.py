@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from simgpu.asm.builder.formula import division_words, integer, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import buffer_at
-from simgpu.asm.parts.integer_math import add_product, division_words, log2
+from simgpu.asm.parts.buffers import new_buffer
+from simgpu.asm.parts.integer_math import add_product
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.plan import GemmPlan
@@ -35,9 +36,8 @@ def find_group(k: KernelBuilder, plan: GemmPlan, tile_m: int, arguments: dict[st
     for each row of A are advanced to the group's first row.
     """
     k.comment("which group: the first that ends behind the tile")
-    buffer, start = k.s.alloc("groups' rows buffer", 4), k.s.alloc("rows before the group")
-    buffer_at(k, buffer, arguments["group_rows"], "groups' rows")
-    k.s_lshl_b32(buffer[2], arguments["groups"], log2(WORD), note="bytes in range")
+    buffer = new_buffer(k, arguments["group_rows"], "groups' rows", nbytes=of(arguments["groups"]) * WORD)
+    start = k.s.alloc("rows before the group")
     k.s_mov_b32(group, 0)
     k.s_mov_b32(start, 0)
     names = ("offset", "rows of the lane's group", "rows up to its end", "its tiles", "tiles up to its end")
@@ -45,8 +45,7 @@ def find_group(k: KernelBuilder, plan: GemmPlan, tile_m: int, arguments: dict[st
     last, value = k.s.alloc("last lane or the group's"), k.s.alloc("value")
     again, found = k.new_label("groups"), k.new_label("group_found")
     k.label(again)
-    k.v_and_b32(offset, WAVEFRONT - 1, k.work_item)
-    k.v_add_lshl_u32(offset, group, offset, log2(WORD))
+    k.set(offset, (of(k.work_item) % WAVEFRONT + group) * WORD)
     k.buffer_load_dword(rows, offset, buffer, 0, offen=True, note="a group a lane; behind the last one 0 rows")
     k.v_add_u32(tiles, tile_m - 1, rows)
     _, magic, shift = division_words(tile_m)
@@ -86,22 +85,11 @@ def _begin_at(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg], start
     """Moves the pointers of arrays that have a row for each row of A to row `start`."""
     problem, size_c = plan.problem, dtype(plan.problem.dtype_c).bytes
     size_a = 1 if problem.scales == "mx" else problem.element.bytes  # lda of MX formats counts bytes
-    strides: dict[str, tuple[Reg | None, int]] = {"A": (arguments["lda"], size_a), "C": (arguments["ldc"], size_c)}
-    if problem.residual:
-        strides["residual"] = arguments["ldc"], size_c
-    row = k.s.alloc("bytes of a row")
-    if problem.scales == "row":
-        strides["scale_a"] = None, WORD
-    elif problem.scales == "mx":
-        strides["scale_a"] = None, 1
-    elif problem.scales == "block":
-        k.s_add_u32(row, arguments["k"], SCALE_BLOCK - 1)
-        k.s_lshr_b32(row, row, log2(SCALE_BLOCK), note="blocks of k")
-        strides = {"scale_a": (row, WORD), **strides}  # before `row` is used again
+    scales = {"row": integer(WORD), "mx": integer(1), "block": (of(arguments["k"]) + (SCALE_BLOCK - 1)) // SCALE_BLOCK * WORD}
+    strides = {"A": of(arguments["lda"]) * size_a, "C": of(arguments["ldc"]) * size_c}
+    strides |= {"residual": strides["C"]} if problem.residual else {}
+    strides |= {"scale_a": scales[problem.scales]} if problem.scales in scales else {}
     k.comment("pointers to the group's first row")
-    for name, (stride, size) in strides.items():
-        if stride is not None and size > 1:
-            k.s_lshl_b32(row, stride, log2(size))
-            stride = row
-        add_product(k, arguments[name], start, size if stride is None else stride)
-    k.s.free(row)
+    for name, stride in strides.items():
+        with k.temporary(stride) as row:
+            add_product(k, arguments[name], start, row)

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import buffer_at, raw_buffer
+from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.expressions import Computation
-from simgpu.asm.parts.integer_math import log2, vector_divmod
 from simgpu.asm.parts.lanes import Narrowing, unpack
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.staging import Staging, StagingUnit
@@ -80,9 +80,10 @@ class MatrixStaging(Staging):
         self.units, self.step, self.rows_left = a.units, a.step, a.rows_left
         self.resource, self.staged = k.s.alloc(f"{name} buffer", 4), k.array(staging_range(name), a.layout.staged_words)
         first, of_a = self.resource, a.pointers["A"]
-        k.s_sub_u32(first[0], a.resource[0], of_a[0], note=f"{name}: as far from its beginning as A's buffer")
-        k.s_subb_u32(first[1], a.resource[1], of_a[1])
-        raw_buffer(k, first, pointer, (first[0], first[1]), name)
+        buffer_at(k, first, pointer, name)
+        for low, high, other in (("s_add_u32", "s_addc_u32", a.resource), ("s_sub_u32", "s_subb_u32", of_a)):
+            k.emit(low, first[0], first[0], other[0], note=f"{name}: as far from its beginning as A's buffer")
+            k.emit(high, first[1], first[1], other[1])
 
 
 class VectorStaging(Staging):
@@ -100,8 +101,7 @@ class VectorStaging(Staging):
         self.units = []
         for number, load in enumerate(loads):
             unit = a.units[load]
-            k.v_add_u32(offsets[number], unit.k_step, unit.k)
-            k.v_lshlrev_b32(offsets[number], log2(a.layout.element), offsets[number])
+            k.set(offsets[number], (of(unit.k) + unit.k_step) * a.layout.element)
             self.units.append(StagingUnit(unit.row, unit.k, 0, unit.k_step, offsets[number]))
 
     @property
@@ -253,8 +253,7 @@ class RowValues:
         if not leaves.sums:
             return
         k.comment("leaves: parts of a row's sums to the work-item of its number, and back as the row's values")
-        addresses, own = self._addresses(), k.v.alloc("parts of the own row")
-        k.v_mul_u32_u24(own, self.staging.parts.parts * WORD, k.work_item)
+        addresses, own = self._addresses(), k.vector("parts of the own row", of(k.work_item) * (self.staging.parts.parts * WORD))
         limit = k.s.alloc("rows")
         k.s_movk_i32(limit, self.rows)
         k.v_cmp_gt_i32("vcc", limit, k.work_item)
@@ -278,18 +277,11 @@ class RowValues:
         """Returns the LDS addresses of the parts that a work-item has: those of a row are adjacent."""
         k, layout, parts, found = self.k, self.staging.layout, self.staging.parts, []
         units = layout.row_chunks * layout.chunk // layout.vec  # of a row, in a line of LDS
-        most = layout.loads * layout.threads
         for number in range(parts.sums):
-            index = k.v.alloc("unit")
-            k.v_add_u32(index, number * layout.threads, k.work_item)
-            line, unit = vector_divmod(k, index, units, most, "unit of the row")
-            block, row = vector_divmod(k, line, layout.rows, most, "row")
-            k.v_mul_u32_u24(block, units, block)
-            k.v_add_u32(block, block, unit)
-            k.v_mad_u32_u24(index, row, parts.parts, block)
-            k.v_lshlrev_b32(index, log2(WORD), index)
-            k.v.free(line, unit, block, row)
-            found.append(index)
+            index = of(k.work_item, layout.threads) + number * layout.threads
+            line, unit = index // units, index % units
+            block, row = line // layout.rows, line % layout.rows
+            found.append(k.vector("LDS address of a part", (row * parts.parts + block * units + unit) * WORD))
         return found
 
     def _total(self, own: Reg, mine: Reg) -> Reg:
@@ -308,8 +300,7 @@ class RowValues:
 
     def _values(self, totals: dict[str, Reg], mine: Reg) -> None:
         k, values = self.k, self.leaves.row_values
-        address = k.v.alloc("address of the row's values")
-        k.v_lshlrev_b32(address, log2(WORD), k.work_item)
+        address = k.vector("address of the row's values", of(k.work_item) * WORD)
         with k.lanes(mine):
             work = Computation(k, values, totals)
             for number, value in enumerate(values):
@@ -320,8 +311,7 @@ class RowValues:
 
     def read(self, first: Reg, rows: Sequence[int]) -> dict[str, list[Reg]]:
         """Returns each row value of a lane's rows, by its argument's name. first: VGPR, the first of `rows` that the lane has."""
-        k, address = self.k, self.k.v.alloc("address of rows' values")
-        k.v_lshlrev_b32(address, log2(WORD), first)
+        k, address = self.k, self.k.vector("address of rows' values", of(first) * WORD)
         found: dict[str, list[Reg]] = {}
         for number, value in enumerate(self.leaves.row_values):
             registers = found[row_value(number)] = [k.v.alloc("row value") for _ in rows]

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.spread import load_numbers
-from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import CACHE_LINE, WIDEST
-from simgpu.asm.parts.line_ring import LineStaging, RingPointer, byte_of_item
+from simgpu.asm.parts.line_ring import LineRing, LineStaging, RingPointer
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.limits import LINE_STEPS, LINES
 from simgpu.operators.gemm.problem import MX_BLOCK
@@ -172,16 +172,15 @@ class Lines:
         k = self.k
         k.s_cmp_lt_i32(self.unread, CACHE_LINE)
         with k.aside("scc1", "cut_line", "loaded_from"):
-            byte, early, limit = byte_of_item(k), k.v.alloc("bytes back"), k.s.alloc("limit")
-            k.s_sub_u32(limit, self.unread, HALF)
+            byte, early = self._byte(), k.v.alloc("bytes back")
             k.v_mov_b32(early, 0)
-            k.v_cmp_ne_i32("vcc", limit, byte)
+            with k.temporary(of(self.unread) - HALF) as limit:
+                k.v_cmp_ne_i32("vcc", limit, byte)
             k.v_cndmask_b32(early, HALF, early, "vcc", note="half a piece is left: 8 bytes before it, too")
             k.v_cmp_gt_i32("vcc", self.unread, byte)
             for staging in self.staging:
                 staging.cut_offsets("vcc", early)
             k.v.free(byte, early)
-            k.s.free(limit)
 
     def _mend(self, phase: int) -> None:
         """Emits, out of line, for a line at the rows' end before it is written: moves data that `_cut_line` loaded 8 bytes
@@ -189,13 +188,16 @@ class Lines:
         k = self.k
         k.s_cmp_lt_u32(self.unwritten, CACHE_LINE)
         with k.aside("scc1", "cut_piece", "mended"):
-            byte, limit = byte_of_item(k), k.s.alloc("limit")
-            k.s_sub_u32(limit, self.unwritten, HALF)
-            k.v_cmp_ne_i32("vcc", limit, byte)
+            byte = self._byte()
+            with k.temporary(of(self.unwritten) - HALF) as limit:
+                k.v_cmp_ne_i32("vcc", limit, byte)
             for staging, unit in self.line:
                 staging.mend(phase * staging.ring.units + unit, "vcc")
             k.v.free(byte)
-            k.s.free(limit)
+
+    def _byte(self) -> Reg:
+        """Returns a new VGPR with the byte of a line that a work-item moves."""
+        return self.k.vector("byte of the line", LineRing.place(of(self.k.work_item))[1])
 
     def _cut_scales(self) -> None:
         """Makes offsets of scales past the view's k OUTSIDE, so that these scales are 0."""

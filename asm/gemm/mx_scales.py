@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from simgpu.asm.builder.formula import Formula, log2, of
 from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import advance_buffer, clip
-from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.staging import StagedFragment
 from simgpu.hardware.isa.instruction import Reg
@@ -43,37 +43,25 @@ class MxScales:
         self.offset, self.address = self._offset(rows_left), k.v.alloc(f"{self.name}' LDS address")
         k.s_lshl_b32(step, step, log2(size), note="bytes to the next K step")
 
-    def _place(self) -> tuple[Reg, Reg]:
-        """Returns new VGPRs with the work-item's block of the K step and its first row of the tile."""
-        k, block, row = self.k, self.k.v.alloc("block of k"), self.k.v.alloc("row")
-        k.v_lshrrev_b32(block, log2(SCALE_ROWS // self.size), k.work_item)
-        k.v_and_b32(row, SCALE_ROWS // self.size - 1, k.work_item)
-        k.v_lshlrev_b32(row, log2(self.size), row)
-        return block, row
+    def _place(self) -> tuple[Formula, Formula]:
+        """Returns the work-item's block of the K step and its first row of the tile."""
+        item, items = of(self.k.work_item), SCALE_ROWS // self.size
+        return item // items, item % items * self.size
 
     def _offset(self, rows_left: Reg) -> Reg:
         """Returns the byte offset of the work-item's rows, OUTSIDE past the view's or the tile's last row."""
         k = self.k
         k.comment(f"{self.name}: {self.size} rows of a block of k a work-item")
-        (block, row), limit, offset = self._place(), k.s.alloc("limit"), k.v.alloc(f"{self.name}' offset")
-        k.s_min_i32(limit, rows_left, self.layout.rows)
-        k.v_mul_lo_u32(offset, block, self.step)
-        k.v_add_u32(offset, row, offset)
+        block, row = self._place()
+        offset = k.vector(f"{self.name}' offset", block * self.step + row)
+        limit = of(rows_left).least(self.layout.rows, "i32")
         clip(k, offset, offset, limit, row, note="rows past the view or the tile: outside")
-        k.v.free(block, row)
-        k.s.free(limit)
         return offset
 
     def prepare_reads(self, lane_row: Reg, group: Reg, wave_row: Reg) -> None:
         """Emits the LDS address of the lane's byte for the wave's first atom. Arguments as `Staging.prepare_reads`."""
-        k, block = self.k, self.k.v.alloc("block of k")
-        k.v_mul_u32_u24(self.address, self.layout.wide, lane_row)
-        k.v_add_u32(self.address, wave_row, self.address)
-        k.v_mul_u32_u24(block, MX_PITCH, group)
-        k.v_add_u32(self.address, block, self.address)
-        if self.region.offset:
-            k.v_add_u32(self.address, self.region.offset, self.address)
-        k.v.free(block)
+        row = of(lane_row) * self.layout.wide + wave_row
+        self.k.set(self.address, row + of(group) * MX_PITCH + self.region.offset)
 
     # -- moves ---------------------------------------------------------------------------------------
 
@@ -89,21 +77,17 @@ class MxScales:
 
     def load_clipped(self, k_left: Reg) -> None:
         """Loads a K step's scales; blocks past the view's k read 0, the scale 2^-127. k_left: SGPR, k from the step's first."""
-        k, offset, blocks = self.k, self.k.v.alloc("clipped offset"), self.k.s.alloc("blocks left")
-        k.s_lshr_b32(blocks, k_left, log2(MX_BLOCK))
-        self.cut_offset(blocks, offset)
+        offset = self.k.v.alloc("clipped offset")
+        self.cut_offset(of(k_left) // MX_BLOCK, offset)
         self._load(offset)
-        k.v.free(offset)
-        k.s.free(blocks)
+        self.k.v.free(offset)
 
-    def cut_offset(self, blocks_left: Reg, target: Reg | None = None) -> None:
+    def cut_offset(self, blocks_left: Formula | Reg, target: Reg | None = None) -> None:
         """Makes the offset OUTSIDE for good if the next step's block is past the view. Scales then read 0, i.e. 2^-127.
 
-        blocks_left: SGPR, blocks from the step's first on; negative if it is past the view.
+        blocks_left: scalar, blocks from the step's first on; negative if it is past the view.
         """
-        k, (block, row) = self.k, self._place()
-        clip(k, target or self.offset, self.offset, blocks_left, block, note="blocks past the view: outside")
-        k.v.free(block, row)
+        clip(self.k, target or self.offset, self.offset, blocks_left, self._place()[0], note="blocks past the view: outside")
 
     def advance(self) -> None:
         """Advances to the next K step."""
@@ -117,10 +101,7 @@ class MxScales:
     def write_address(self) -> Reg:
         """Returns a new VGPR with the LDS byte to which the work-item writes, relative to the region."""
         block, row = self._place()
-        self.k.v_mul_u32_u24(block, MX_PITCH, block)
-        self.k.v_add_u32(block, block, row, note="scales' LDS write address")
-        self.k.v.free(row)
-        return block
+        return self.k.vector("scales' LDS write address", block * MX_PITCH + row)
 
     def writes(self, address: Reg, held: int = 0) -> list[Callable[[], None]]:
         """Returns the call that writes the staged scales to LDS. held: as in `loads`."""

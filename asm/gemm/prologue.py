@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.groups import find_group
@@ -15,8 +16,8 @@ from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.operands import TileLayouts, second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
-from simgpu.asm.parts.buffers import buffer_at
-from simgpu.asm.parts.integer_math import log2, multiply_wide, scalar_divmod
+from simgpu.asm.parts.buffers import buffer_at, new_buffer
+from simgpu.asm.parts.integer_math import multiply_wide, scalar_divmod
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.line_ring import LineRing, LineStaging, read_pointer, write_pointer
@@ -135,17 +136,13 @@ def find_place(k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, argument
     if plan.problem.groups:
         find_group(k, plan, a.rows, arguments, m0, batch)
     k.comment("tile (I, J): what is left of the view from its first element on")
-    m_left, n_left = k.s.alloc("rows left"), k.s.alloc("columns left")
     k.s_mul_i32(m0, m0, a.rows)
     k.s_mul_i32(n0, n0, b.rows)
-    k.s_sub_u32(m_left, arguments["m"], m0)
-    k.s_sub_u32(n_left, arguments["n"], n0)
-    k0, k_left = k.s.alloc("K: first k of the part"), k.s.alloc("k left to multiply")
-    k_unloaded = k.s.alloc("k left to load")
-    k.s_mul_i32(k0, part, arguments["k_part"])
-    k.s_sub_u32(k_left, arguments["k"], k0)
-    k.s_min_i32(k_left, k_left, arguments["k_part"])
-    k.s_mov_b32(k_unloaded, k_left)
+    m_left = k.scalar("rows left", of(arguments["m"]) - m0)
+    n_left = k.scalar("columns left", of(arguments["n"]) - n0)
+    k0 = k.scalar("K: first k of the part", of(part) * arguments["k_part"])
+    k_left = k.scalar("k left to multiply", (of(arguments["k"]) - k0).least(arguments["k_part"], "i32"))
+    k_unloaded = k.scalar("k left to load", of(k_left))
     return TilePlace(lane_row, group, wave_row, wave_column, m0, n0, batch, part, m_left, n_left, k0, k_left, k_unloaded)
 
 
@@ -180,7 +177,7 @@ def operand_tiles(
     kinds = plan.problem.element, plan.problem.element_b
     places = ((operands.a, "lda", place.m0, place.m_left, place.wave_row),
               (operands.b, "ldb", place.n0, place.n_left, place.wave_column))  # fmt: skip
-    scratch, before, rings = k.s.alloc("scratch"), k.lds_bytes, by_lines(plan.problem, plan.tiling)
+    before, rings = k.lds_bytes, by_lines(plan.problem, plan.tiling)
     scales = _mx_scales(k, plan, operands, arguments, place) if plan.problem.scales == "mx" else ()
     regions = [] if rings else [k.region(f"{layout.name} tile, stage 0", layout.bytes) for layout, *_ in places]
     stage_bytes = k.lds_bytes - before
@@ -197,19 +194,14 @@ def operand_tiles(
         k.comment(f"{layout.name}:({layout.rows},{layout.k}) staged through LDS, {_in_memory(layout)}")
         if layout.element > 1:
             k.s_lshl_b32(staging.stride, staging.stride, log2(layout.element), note=f"{ld} in bytes")
-        k0 = place.k0
-        if staging.bits not in (0, 8):
-            k0 = scratch
-            k.s_mul_i32(k0, place.k0, staging.bits)
-            k.s_lshr_b32(k0, k0, 3, note="first k in bytes")
+        k0 = of(place.k0) * staging.bits // 8 if staging.bits else place.k0  # in bytes, or elements
         outer, inner = (first, k0) if layout.k_contiguous else (place.k0, first)
         batch = place.batch, arguments[f"batch_{layout.name.lower()}"]
         terms = (outer, staging.stride), (inner, staging.apart_along_k), batch
         buffer_at(k, staging.resource, arguments[layout.name], layout.name, *terms)
         staging.prepare_loads()
         if isinstance(staging, Staging):
-            staging.prepare_reads(place.lane_row, place.group, wave_first, scratch)
-    k.s.free(scratch)
+            staging.prepare_reads(place.lane_row, place.group, wave_first)
     for factors, (_, _, _, _, wave_first) in zip(scales, places, strict=False):
         factors.prepare_reads(place.lane_row, place.group, wave_first)
     write_address: dict[tuple[object, ...], Reg] = {}
@@ -223,10 +215,8 @@ def operand_tiles(
         return OperandTiles((a, b), scales, write_address, stage_step, _wide_threshold(k, operands.tile_k, (a, b), arguments))
     assert isinstance(a, LineStaging) and isinstance(b, LineStaging) and stage_step is not None
     pointers = write_pointer(k, a, b), read_pointer(k, a, b, place.lane_row, place.group, (place.wave_row, place.wave_column))
-    unread, unwritten = k.s.alloc("bytes left to load"), k.s.alloc("bytes left to write")
-    k.s_mul_i32(unread, place.k_left, a.bits)
-    k.s_lshr_b32(unread, unread, 3, note="bytes of a row")
-    k.s_mov_b32(unwritten, unread)
+    unread = k.scalar("bytes of a row left to load", of(place.k_left) * a.bits // 8)
+    unwritten = k.scalar("bytes of a row left to write", of(unread))
     (scales_to,) = write_address.values()
     lines = Lines(
         k, (a, b), scales, *pointers, scales_to, stage_step, unread, unwritten, place.k_left, place.k_unloaded, operands.tile_k,
@@ -259,17 +249,15 @@ def _mx_scales(
     """Emits buffers and offsets of A's and B's E8M0 scales, and allocates their LDS."""
     size, made = mx_scale_bytes(plan.tiling), []
     regions = [k.region(f"{name} scales, stage 0", MX_PITCH * size) for name in "AB"]
-    first, blocks, each = k.s.alloc("first block"), k.s.alloc("blocks of k"), k.s.alloc("bytes of scales", 2)
-    k.s_lshr_b32(blocks, arguments["k"], log2(MX_BLOCK))
-    k.s_lshr_b32(first, place.k0, log2(MX_BLOCK))
+    first, blocks = k.scalar("first block", of(place.k0) // MX_BLOCK), k.scalar("blocks of k", of(arguments["k"]) // MX_BLOCK)
+    each = k.s.alloc("bytes of scales", 2)
     places = ((operands.a, place.m0, place.m_left), (operands.b, place.n0, place.n_left))
     for region, (layout, row, left) in zip(regions, places, strict=True):
         name = f"scale_{layout.name.lower()}"
         pitch = arguments[f"rows_of_{name}"]
         multiply_wide(k, each, blocks, pitch)
-        buffer = k.s.alloc(f"{layout.name} scales' buffer", 4)
         own = plan.problem.groups and layout is operands.a  # a group's scales start at the pointer
-        buffer_at(k, buffer, arguments[name], name, (first, pitch), (row, 1), *([] if own else [(place.batch, each)]))
+        buffer = new_buffer(k, arguments[name], name, (first, pitch), (row, 1), *([] if own else [(place.batch, each)]))
         made.append(MxScales(k, layout, region, buffer, pitch, left, size, scales_ahead(plan.problem, plan.tiling)))
     k.s.free(first, blocks, each)
     return made[0], made[1]

@@ -9,16 +9,17 @@ addition is fixed, so the result does not depend on which workgroup ran first.
 from __future__ import annotations
 
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import division_words, log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.operands import base_activation
 from simgpu.asm.gemm.prologue import epilogue_names, epilogue_pointers
 from simgpu.asm.gemm.tile_order import PARTS
 from simgpu.asm.parts.add_parts import THREADS, add_parts
-from simgpu.asm.parts.buffers import OUTSIDE, buffer_at, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, new_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import branch_if_zero, division_words, log2, multiply_wide
+from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.problem import GATES, NARROW
@@ -70,22 +71,17 @@ class Reduction:
             k.declare("f32", "scale_c")
         self.arguments = k.load_arguments()
         k.work_item_x()
-        self.first = k.s.alloc("workgroup's first element")
-        k.s_mul_i32(self.first, k.group_x, THREADS * ELEMENTS)
-        self.index = [k.v.alloc(f"element {e}") for e in range(ELEMENTS)]
+        first = of(k.group_x) * (THREADS * ELEMENTS)
+        self.index = [k.vector(f"element {e}", first + e * THREADS + k.work_item) for e in range(ELEMENTS)]
         self.inside = [k.s.alloc(f"lanes with element {e}", 2) for e in range(ELEMENTS)]
-        for e, index in enumerate(self.index):
-            k.v_add_u32(index, self.first, k.work_item)
-            if e:
-                k.v_add_u32(index, e * THREADS, index)
-            k.v_cmp_gt_u32(self.inside[e], self.arguments["elements"], index)
+        for inside, index in zip(self.inside, self.index, strict=True):
+            k.v_cmp_gt_u32(inside, self.arguments["elements"], index)
 
     def _sum(self) -> list[Reg]:
         """Emits the sums over parts and returns ELEMENTS registers with them; gate and up are adjacent."""
         k, arguments, words = self.k, self.arguments, self.sum_words * self.per
-        resource, number = k.s.alloc("partials buffer", 4), k.s.alloc("number")
-        k.s_mul_i32(number, k.group_y, self.parts)
-        buffer_at(k, resource, arguments["partials"], "partials", (number, arguments["part_bytes"]))
+        first = of(k.group_y) * self.parts, arguments["part_bytes"]
+        resource = new_buffer(k, arguments["partials"], "partials", first)
         addresses = [k.v.alloc("partial's offset") for _ in self.index]
         for address, index, inside in zip(addresses, self.index, self.inside, strict=True):
             k.v_lshlrev_b32(address, log2(words * WORD), index)
@@ -93,22 +89,16 @@ class Reduction:
         step = arguments["part_bytes"][0], arguments["part_bytes"][1]
         values = add_parts(k, self.problem.accumulator, self.parts, resource, step, addresses, words)
         k.v.free(*addresses)
-        k.s.free(resource, number)
+        k.s.free(resource)
         return values
 
     def _buffers(self) -> dict[str, Reg]:
         """Returns raw buffers of C, the residual, the bias and the scales, at this product of the batch."""
-        k, problem, found, of_c = self.k, self.problem, {}, self.k.s.alloc("bytes before this C", 2)
-        multiply_wide(k, of_c, k.group_y, self.arguments["batch_c"])
+        k, problem, found = self.k, self.problem, {}
         of_scales = {name: WORD * shape[0] for name, shape in zip(("scale_a", "scale_b"), problem.scale_shapes or (), strict=False)}
         for name in ("C", *epilogue_pointers(problem)):
-            found[name] = k.s.alloc(f"{name} buffer", 4)
-            if name in ("C", "residual"):
-                raw_buffer(k, found[name], self.arguments[name], (of_c[0], of_c[1]), name)
-            else:
-                terms = [(k.group_y, of_scales[name])] if name in of_scales else []
-                buffer_at(k, found[name], self.arguments[name], name, *terms)
-        k.s.free(of_c)
+            each = self.arguments["batch_c"] if name in ("C", "residual") else of_scales.get(name, 0)
+            found[name] = new_buffer(k, self.arguments[name], name, *([(k.group_y, each)] if each else []))
         return found
 
     def _places(self, values: list[Reg]) -> None:
@@ -131,12 +121,8 @@ class Reduction:
             k.v_lshlrev_b32(row, 1, index)
             k.v_mul_hi_u32(row, row, arguments["n_magic"])
             k.v_lshrrev_b32(row, arguments["n_shift"], row, note="row")
-            k.v_mul_lo_u32(column, row, arguments["n"])
-            k.v_sub_u32(column, index, column)
-            k.v_mul_lo_u32(address, row, arguments["ldc"])
-            k.v_add_u32(address, address, column)
-            if self.elements.size > 1:
-                k.v_lshlrev_b32(address, log2(self.elements.size), address)
+            k.set(column, of(index) - of(row) * arguments["n"])
+            k.set(address, (of(row) * arguments["ldc"] + column) * self.elements.size)
             k.v_cndmask_b32(address, OUTSIDE, address, self.inside[e])
             if problem.scales_at_end:
                 self._row_scale(row, self.inside[e])
@@ -183,9 +169,7 @@ class Reduction:
     def _offset(self, target: Reg, column: Reg, number: int, size: int, inside: Reg) -> None:
         """Emits the byte offset of the product's column in a vector of elements of `size` bytes."""
         k = self.k
-        k.v_mul_lo_u32(target, column, self.per * size)
-        if number:
-            k.v_add_u32(target, number * size, target)
+        k.set(target, of(column) * (self.per * size) + number * size)
         k.v_cndmask_b32(target, OUTSIDE, target, inside)
 
     def _load(self, kind: Elements, name: str, offset: Reg) -> Reg:

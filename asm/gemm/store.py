@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
+from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.gemm.leaves import StoredLeaf
 from simgpu.asm.parts.buffers import OUTSIDE, REACH, clip
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.isa.instruction import Reg
@@ -177,17 +177,14 @@ class TileStore:
         buffer: the vector's, and its type. first: VGPR. left: SGPR, number of elements, if there may be fewer; others read 0.
         """
         k, (resource, kind) = self.k, buffer
-        offset, inside, limit = k.v.alloc(f"{name} offset"), k.v.alloc(f"clipped {name} offset"), k.s.alloc("limit")
-        k.v_lshlrev_b32(offset, log2(kind.size), first)
+        offset, inside = k.vector(f"{name} offset", of(first) * kind.size), k.v.alloc(f"clipped {name} offset")
         values = []
         for place in places:
             if left is not None:
-                k.s_sub_u32(limit, left, place)
-                clip(k, inside, offset, limit, first)
+                clip(k, inside, offset, of(left) - place, first)
             values.append(k.v.alloc(name, kind.words))
             kind.load(values[-1], offset if left is None else inside, resource, place * kind.size, f"{name} {place}")
         k.v.free(offset, inside)
-        k.s.free(limit)
         return values
 
     def _by_column(self, name: str, buffer: tuple[Reg, Elements], clipped: bool) -> list[Reg]:
@@ -272,19 +269,15 @@ class TileStore:
     def _address(self, group: StoreGroup, row_address: Reg, clipped: bool) -> None:
         """Emits the group's byte offset, without the instruction's own offset."""
         k = self.k
-        scratch = k.s.alloc("scratch")
         if group.block == 0 or not clipped:
             target = row_address if clipped else group.address
-            k.s_mul_i32(scratch, self.stride, group.row)
-            k.v_add_u32(target, scratch, self.offset, note=f"C row {group.row} of the tile")
+            k.set(target, of(self.offset) + of(self.stride) * group.row, note=f"C row {group.row} of the tile")
         if group.block == 0 and clipped:
-            k.s_sub_u32(scratch, self.rows_left, group.row)
-            clip(k, row_address, row_address, scratch, self.row)
+            clip(k, row_address, row_address, of(self.rows_left) - group.row, self.row)
             if self.splits_gate:
                 k.v_and_b32(group.address, 1, self.column)
                 k.v_cmp_eq_u32("vcc", 0, group.address)
                 k.v_cndmask_b32(row_address, OUTSIDE, row_address, "vcc", note="lanes with an up element store nothing")
-        k.s.free(scratch)
         if clipped:
             k.v_cndmask_b32(group.address, OUTSIDE, row_address, self.inside[group.block])
 

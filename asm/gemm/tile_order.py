@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from simgpu.asm.builder.formula import DIVIDEND_LIMIT, division_words
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.parts.integer_math import DIVIDEND_LIMIT, division_words
 from simgpu.asm.parts.lanes import consecutive_workgroups
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg

@@ -6,7 +6,6 @@
     matrix.py           the matrix instruction of an atom
     accumulators.py     accumulators cleared and multiplied
     lds_tile.py         layout of an operand tile in LDS
-    staged_places.py    chunks of a tile that a work-item moves, and their places in LDS
     transpose.py        an operand transposed on its way to LDS
     staging.py          an operand's way from memory to fragments
     line_ring.py        the same way for 6-bit elements, by whole cache lines

@@ -9,9 +9,10 @@ read. The row must have at least a chunk.
 
 from __future__ import annotations
 
+from simgpu.asm.builder.formula import Formula, log2
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.integer_math import Term, add_product, log2, wide_product
+from simgpu.asm.parts.integer_math import Term, multiply_wide
 from simgpu.hardware.isa.instruction import Reg
 
 # A raw buffer has stride 0 and a range of num_records bytes. A lane whose offset is at or past them reads 0 and stores
@@ -29,49 +30,60 @@ ELEMENT_LOADS = {8: "dwordx2", 4: "dword", 2: "ushort", 1: "ubyte"}
 ELEMENT_STORES = {8: "dwordx2", 4: "dword", 2: "short", 1: "byte"}
 
 
-def raw_buffer(
-    k: KernelBuilder, resource: Reg, base: Reg, bytes_: tuple[Operand, Operand], name: str
+def buffer_at(
+    k: KernelBuilder, resource: Reg, pointer: Reg, name: str, *terms: Term, nbytes: Formula | Operand = NUM_RECORDS
 ) -> None:
-    """Builds a raw buffer resource in 4 SGPRs, whose byte 0 is base (a pair) + bytes_ (low, high words)."""
-    k.s_add_u32(resource[0], base[0], bytes_[0], note=f"{name}: base of the tile, 64 bits")
-    k.s_addc_u32(resource[1], base[1], bytes_[1])
-    k.s_mov_b32(resource[2], NUM_RECORDS, note="bytes in range")
+    """Builds a raw buffer in 4 SGPRs, whose byte 0 is the pointer + the sum of the terms. nbytes: its range.
+
+    Takes no other SGPR, unless a term or the range is a formula: products pass through the last two of the resource.
+    """
+    base, product = pointer, resource[2:4]
+    for index, stride in terms or ((0, 1),):
+        with k.temporary(index) as number:
+            if stride != 1:
+                multiply_wide(k, product, number, stride)
+            k.s_add_u32(resource[0], base[0], number if stride == 1 else product[0], note=f"{name}: base of the tile, 64 bits")
+            k.s_addc_u32(resource[1], base[1], 0 if stride == 1 else product[1])
+        base = resource
+    k.set(resource[2], nbytes, note="bytes in range")
     k.s_mov_b32(resource[3], RESOURCE_WORD3, note="raw, 32-bit data")
 
 
-def buffer_at(k: KernelBuilder, resource: Reg, pointer: Reg, name: str, *terms: Term) -> None:
-    """Builds a raw buffer in 4 SGPRs, whose byte 0 is the pointer + the sum of the terms."""
-    first, *others = terms or ((0, 1),)
-    with wide_product(k, *first) as bytes_:
-        raw_buffer(k, resource, pointer, bytes_, name)
-    for term in others:
-        add_product(k, resource[0:2], *term)
+def new_buffer(k: KernelBuilder, pointer: Reg, name: str, *terms: Term, nbytes: Formula | Operand = NUM_RECORDS) -> Reg:
+    """Returns 4 new SGPRs with a raw buffer as `buffer_at` builds it."""
+    resource = k.s.alloc(f"{name} buffer", 4)
+    buffer_at(k, resource, pointer, name, *terms, nbytes=nbytes)
+    return resource
 
 
-def advance_buffer(k: KernelBuilder, resource: Reg, step: Operand, name: str) -> None:
+def advance_buffer(k: KernelBuilder, resource: Reg, step: Formula | Operand, name: str) -> None:
     """Moves a raw buffer's base by `step` bytes (unsigned, 32 bits)."""
-    k.s_add_u32(resource[0], resource[0], step, note=f"{name}: next tile")
-    k.s_addc_u32(resource[1], resource[1], 0)
+    with k.temporary(step) as nbytes:
+        k.s_add_u32(resource[0], resource[0], nbytes, note=f"{name}: next tile")
+        k.s_addc_u32(resource[1], resource[1], 0)
 
 
-def clip(k: KernelBuilder, target: Reg, offset: Reg, limit: Reg, index: Reg, note: str = "") -> None:
-    """Emits target = offset if index < limit (an SGPR, signed), else OUTSIDE."""
-    k.v_cmp_gt_i32("vcc", limit, index)
+def clip(k: KernelBuilder, target: Reg, offset: Reg, limit: Formula | Operand, index: Formula | Reg, note: str = "") -> Reg:
+    """Emits target = offset if index < limit (scalar, signed), else OUTSIDE. Returns the target."""
+    with k.temporary(limit) as bound, k.temporary(index) as place:
+        k.v_cmp_gt_i32("vcc", bound, place)
     k.v_cndmask_b32(target, OUTSIDE, offset, "vcc", note=note)
+    return target
 
 
 def load_offset_to_row_end(
-    k: KernelBuilder, target: Reg, offset: Operand, index: Reg, left: Reg, chunk: int, element: int
+    k: KernelBuilder, target: Reg, offset: Operand, index: Reg, left: Formula, chunk: int, element: int
 ) -> None:
     """Emits the offset of a chunk that must not pass its row's end, for a buffer that begins a chunk early.
 
-    offset: VGPR or constant, bytes from the old beginning. index: VGPR, the chunk's first element; left: SGPR, elements of the
+    offset: VGPR or constant, bytes from the old beginning. index: VGPR, the chunk's first element; left: scalar, elements of the
     row, counted alike. chunk: elements; element: bytes. A chunk past the end is OUTSIDE.
     """
-    k.v_sub_u32(target, left, index)
-    k.v_min_i32(target, chunk, target, note="elements of the chunk in the row: where the row ends, it is loaded earlier")
-    k.v_lshl_add_u32(target, target, log2(element), offset)
-    clip(k, target, target, left, index)
+    with k.temporary(left) as end:
+        k.v_sub_u32(target, end, index)
+        k.v_min_i32(target, chunk, target, note="elements of the chunk in the row: where the row ends, it is loaded earlier")
+        k.v_lshl_add_u32(target, target, log2(element), offset)
+        clip(k, target, target, end, index)
 
 
 def move_to_front(k: KernelBuilder, data: Reg, rest: Reg, element: int) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from simgpu.asm.builder.formula import log2
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import Operand
-from simgpu.asm.parts.integer_math import log2, scalar_divmod
+from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import rounding_sgprs
 

@@ -27,7 +27,7 @@ then adjacent and are stored in one wide store. Blocks of v = wide rows go to th
 lanes write adjacent slots.
 
 Bank conflicts are counted by `simgpu.hardware.timing_rules.lds_banks`; the tests check every read and write. Functions accept
-ints or integer arrays.
+ints, integer arrays, or formulas, whose instructions compute the same.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.asm.builder.formula import least
 from simgpu.asm.builder.kernel import DS_REACH
 from simgpu.asm.builder.registers import WORD
 from simgpu.hardware.errors import ResourceError
@@ -338,7 +339,7 @@ class TileLayout:
         pieces, blocks = self.chunk // self.depth, self.block_rows // self.vec // self.row_lanes
         low, rest = unit % self.row_lanes, unit // self.row_lanes
         piece, rest = rest % pieces, rest // pieces
-        high, chunk = np.minimum(rest % blocks, self.last_block), rest // blocks
+        high, chunk = least(rest % blocks, self.last_block), rest // blocks
         return self.vec * (high * self.row_lanes + low), chunk * self.chunk + piece * self.depth
 
     def _staged_of_panels(self, unit: Index) -> tuple[Index, Index]:

@@ -30,10 +30,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip
-from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import CACHE_LINE, WIDEST, TileLayout
 from simgpu.asm.parts.staging import EIGHTS, FragmentReads, StagedFragment
 from simgpu.hardware.isa.instruction import Reg
@@ -60,9 +60,19 @@ class LineRing:
     def bytes(self) -> int:
         return self.layout.rows * RING_BYTES
 
+    @staticmethod
+    def pair(slot: Index) -> Index:
+        """Returns the LDS byte, from the tile's first, of the ring of a slot and its neighbour."""
+        return slot // 2 * PAIR + slot // EIGHT * WIDEST
+
+    @staticmethod
+    def in_pair(slot: Index, at: Index) -> Index:
+        """Returns the byte of the pair's ring, before it is wrapped, of byte `at` of the row in an LDS row."""
+        return slot % 2 * (PAIR // 2) + at
+
     def byte(self, slot: Index, at: Index) -> Index:
         """Returns the LDS byte, from the tile's first, of byte `at` of the row in an LDS row."""
-        return slot // 2 * PAIR + slot // EIGHT * WIDEST + (slot % 2 * (PAIR // 2) + at) % PAIR
+        return self.pair(slot) + self.in_pair(slot, at) % PAIR
 
     @staticmethod
     def place(thread: Index) -> tuple[Index, Index]:
@@ -71,8 +81,8 @@ class LineRing:
         The number's bits, from the lowest: 0 and 1 of the piece, 1 of the slot, 2 of the piece, 0 of the slot, the rest of the
         slot.
         """
-        slot = (thread >> 2 & 1) << 1 | thread >> 4 & 1 | thread >> 5 << 2
-        return slot, WIDEST * (thread & 3 | (thread >> 3 & 1) << 2)
+        slot = thread // 32 * 4 + thread // 4 % 2 * 2 + thread // 16 % 2
+        return slot, WIDEST * (thread % 4 + thread // 8 % 2 * 4)
 
     def row_step(self, unit: int) -> int:
         """Returns the rows of the tile from a work-item's first unit to unit number `unit`."""
@@ -128,22 +138,14 @@ class LineStaging(FragmentReads):
         """Emits the offsets of every unit, with rows outside the view folded in. They start 8 bytes before the buffer."""
         k, layout, ring = self.k, self.layout, self.ring
         k.comment(f"{layout.name}: {ring.units} pieces of {WIDEST} bytes a work-item and line")
-        slot, atom, limit = slot_of_item(k), k.v.alloc("atom"), k.s.alloc("limit")
-        piece = byte_of_item(k)
-        k.v_lshrrev_b32(atom, log2(layout.atom), slot)
-        k.v_and_b32(slot, layout.atom - 1, slot)
-        k.v_mul_u32_u24(slot, layout.wide, slot)
-        k.v_mad_u32_u24(slot, atom, int(layout.row_of(1, 0)), slot, note="row")
+        slot, byte = ring.place(of(k.work_item, layout.threads))
+        row, piece = k.vectors(row=layout.row_of(slot // layout.atom, slot % layout.atom), piece=byte)
         for unit in range(ring.units):
-            offset, step = k.v.alloc(f"{layout.name} load offset"), ring.row_step(unit)
-            k.v_add_u32(offset, step, slot)
-            k.v_mul_lo_u32(offset, offset, self.stride)
-            k.v_add3_u32(offset, offset, piece, EIGHT)
-            k.s_sub_u32(limit, self.rows_left, step)
-            clip(k, offset, offset, limit, slot, note=f"rows of {layout.name} past the view: outside")
+            step = ring.row_step(unit)
+            offset = k.vector(f"{layout.name} load offset", (of(row) + step) * self.stride + piece + EIGHT)
+            clip(k, offset, offset, of(self.rows_left) - step, row, note=f"rows of {layout.name} past the view: outside")
             self.offsets.append(offset)
-        k.v.free(slot, atom, piece)
-        k.s.free(limit)
+        k.v.free(row, piece)
         k.s_sub_u32(self.resource[0], self.resource[0], EIGHT, note="lanes may go back by as much (`cut`)")
         k.s_subb_u32(self.resource[1], self.resource[1], 0)
 
@@ -198,34 +200,10 @@ class LineStaging(FragmentReads):
         ]  # fmt: skip
 
 
-def byte_of_item(k: KernelBuilder) -> Reg:
-    """Returns a new VGPR with the byte of `LineRing.place`."""
-    byte, high = k.v.alloc("byte of the line"), k.v.alloc("piece's high bit")
-    k.v_and_b32(byte, 3, k.work_item)
-    k.v_bfe_u32(high, k.work_item, 3, 1)
-    k.v_lshl_or_b32(byte, high, 2, byte)
-    k.v_lshlrev_b32(byte, log2(WIDEST), byte, note="byte of the line")
-    k.v.free(high)
-    return byte
-
-
-def slot_of_item(k: KernelBuilder) -> Reg:
-    """Returns a new VGPR with the slot of `LineRing.place`."""
-    slot, bit = k.v.alloc("slot"), k.v.alloc("bit")
-    k.v_lshrrev_b32(slot, 5, k.work_item)
-    k.v_lshlrev_b32(slot, 2, slot)
-    k.v_bfe_u32(bit, k.work_item, 2, 1)
-    k.v_lshl_or_b32(slot, bit, 1, slot)
-    k.v_bfe_u32(bit, k.work_item, 4, 1)
-    k.v_or_b32(slot, bit, slot, note="slot")
-    k.v.free(bit)
-    return slot
-
-
 def write_pointer(k: KernelBuilder, a: LineStaging, b: LineStaging) -> RingPointer:
     """Returns the pointer at which a work-item writes line 0."""
-    slot, place = slot_of_item(k), byte_of_item(k)
-    base = _pair(k, slot, place, a.region.offset)
+    slot, byte = LineRing.place(of(k.work_item))
+    base, place = k.vectors(base=LineRing.pair(slot) + a.region.offset, place=LineRing.in_pair(slot, byte))
     return RingPointer(k, "write", CACHE_LINE, base, place, b.region.offset - a.region.offset)
 
 
@@ -233,36 +211,10 @@ def read_pointer(
     k: KernelBuilder, a: LineStaging, b: LineStaging, lane_row: Reg, group: Reg, wave_rows: tuple[Reg, Reg]
 ) -> RingPointer:
     """Returns the pointer at which a lane reads step 0. Arguments as `Staging.prepare_reads`; wave_rows: A's and B's."""
-    slot, place, apart = k.v.alloc("slot"), k.v.alloc("place in the ring"), k.s.alloc("from A's fragments to B's")
-    k.v_mov_b32(slot, lane_row)
-    k.v_mov_b32(place, 0)
-    base = _pair(k, slot, place, a.region.offset)
-    k.v_mul_u32_u24(a.fragment_registers[0], EIGHTS * EIGHT, group)
-    k.v_add_u32(base, base, a.fragment_registers[0])
-    k.s_mul_i32(apart, wave_rows[0], RING_BYTES)
-    k.v_add_u32(base, apart, base)
-    k.s_sub_u32(apart, wave_rows[1], wave_rows[0])
-    k.s_mul_i32(apart, apart, RING_BYTES)
-    k.s_add_u32(apart, apart, b.region.offset - a.region.offset)
+    slot, first = of(lane_row), of(wave_rows[0]) * RING_BYTES + a.region.offset
+    base, place = k.vectors(base=LineRing.pair(slot) + of(group) * (EIGHTS * EIGHT) + first, place=LineRing.in_pair(slot, 0))
+    rows = of(wave_rows[1]) - wave_rows[0]
+    apart = k.scalar("from A's fragments to B's", rows * RING_BYTES + (b.region.offset - a.region.offset))
     pointer = RingPointer(k, "read", STEP, base, place, apart)
     a.address, b.address = pointer.a, pointer.b
     return pointer
-
-
-def _pair(k: KernelBuilder, slot: Reg, place: Reg, region: int) -> Reg:
-    """Replaces `slot` by the LDS address of its pair's ring, and adds to `place` the byte at which the slot begins in the ring.
-
-    Returns the register of `slot`.
-    """
-    odd = k.v.alloc("odd")
-    k.v_and_b32(odd, 1, slot)
-    k.v_mul_u32_u24(odd, PAIR // 2, odd)
-    k.v_add_u32(place, odd, place, note="place in the ring")
-    k.v_lshrrev_b32(odd, log2(EIGHT), slot)
-    k.v_lshrrev_b32(slot, 1, slot)
-    k.v_mul_u32_u24(slot, PAIR, slot)
-    k.v_lshl_add_u32(slot, odd, log2(WIDEST), slot)
-    if region:
-        k.v_add_u32(slot, region, slot, note="the pair's ring")
-    k.v.free(odd)
-    return slot

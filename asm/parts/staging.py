@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import ELEMENT_LOADS, advance_buffer, clip, load_offset_to_row_end, move_to_front
-from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import WIDEST, TileLayout
-from simgpu.asm.parts.staged_places import panel_address, staged_place, swizzle_of, transposed_address
 from simgpu.asm.parts.transpose import Transposition
 from simgpu.hardware.isa.instruction import Reg
 
@@ -113,7 +112,8 @@ class Staging(FragmentReads):
                 first = self.units[0]
                 row, kk, (row_step, k_step) = first.row, first.k, same
             else:
-                row, kk = staged_place(k, layout, load)
+                place = layout.staged_element(self._thread, load)
+                row, kk = k.vectors(row=place[0], k=place[1])
                 row_step = k_step = 0
             self.units.append(StagingUnit(row, kk, row_step, k_step, self._offset(row, kk, row_step, k_step)))
         if layout.k_contiguous:
@@ -124,98 +124,51 @@ class Staging(FragmentReads):
         if layout.depth > 2:
             self.later_k = k.s.alloc(f"{layout.name} bytes to a unit's later k")
 
+    @property
+    def _thread(self) -> Formula:
+        """A work-item's number, for closed forms of the layout."""
+        return of(self.k.work_item, self.layout.threads)
+
     def _offset(self, row: Reg, kk: Reg, row_step: int, k_step: int) -> Reg:
         """Returns a new VGPR with the byte offset of (row + row_step, kk + k_step), OUTSIDE if the row is past the view."""
         k, layout = self.k, self.layout
-        offset = k.v.alloc(f"{layout.name} load offset")
-        if layout.panel:
-            self._panel_offset(offset, row, kk, row_step, k_step)
-            self._clip_rows(offset, row, row_step)
-            return offset
-        outer, inner = (row, kk) if layout.k_contiguous else (kk, row)
-        steps = (row_step, k_step) if layout.k_contiguous else (k_step, row_step)
-        k.v_add_u32(offset, steps[0], outer)
-        k.v_mul_lo_u32(offset, offset, self.stride)
-        k.v_lshl_add_u32(offset, inner, log2(layout.element), offset)
-        if steps[1]:
-            k.v_add_u32(offset, steps[1] * layout.element, offset)
-        self._clip_rows(offset, row, row_step)
+        offset = k.vector(f"{layout.name} load offset", self._in_memory(of(row) + row_step, of(kk) + k_step))
+        clip(k, offset, offset, of(self.rows_left) - row_step, row, note=f"rows of {layout.name} past the view: outside")
         return offset
 
-    def _clip_rows(self, offset: Reg, row: Reg, row_step: int) -> None:
-        k, limit = self.k, self.k.s.alloc("limit")
-        k.s_sub_u32(limit, self.rows_left, row_step)
-        clip(k, offset, offset, limit, row, note=f"rows of {self.layout.name} past the view: outside")
-        k.s.free(limit)
+    def _in_memory(self, row: Formula, kk: Formula) -> Formula:
+        """Returns the byte of an element in memory. A preshuffled matrix is stored [panel][16 bytes of k][row][byte]."""
+        layout = self.layout
+        if not layout.panel:
+            outer, inner = (row, kk) if layout.k_contiguous else (kk, row)
+            return outer * self.stride + inner * layout.element
+        in_panel, of_piece = row % layout.panel, kk % (WIDEST // layout.element)
+        offset = (row - in_panel) * self.stride + in_panel * WIDEST + kk * self.apart_along_k
+        if layout.vec * layout.element == WIDEST:
+            return offset
+        return offset - of_piece * (self.apart_along_k - layout.element)  # rows do not separate pieces of the same 16 bytes
 
-    def _panel_offset(self, offset: Reg, row: Reg, kk: Reg, row_step: int, k_step: int) -> None:
-        """Emits the offset of (row + row_step, kk + k_step) in a preshuffled matrix, stored [panel][16 bytes of k][row][byte]."""
-        k, layout, part = self.k, self.layout, self.k.v.alloc("place in the panel")
-        k.v_add_u32(offset, row_step, row)
-        k.v_and_b32(part, layout.panel - 1, offset)
-        k.v_sub_u32(offset, offset, part, note="the panel's first row")
-        k.v_mul_lo_u32(offset, offset, self.stride)
-        k.v_lshl_add_u32(offset, part, log2(WIDEST), offset)
-        k.v_add_u32(part, k_step, kk)
-        k.v_lshl_add_u32(offset, part, log2(self.apart_along_k), offset)
-        if layout.vec * layout.element < WIDEST:  # a panel's rows do not separate pieces of the same 16 bytes
-            k.v_and_b32(part, WIDEST // layout.element - 1, part)
-            k.v_mul_u32_u24(part, self.apart_along_k - layout.element, part)
-            k.v_sub_u32(offset, offset, part)
-        k.v.free(part)
-
-    def prepare_reads(self, lane_row: Reg, group: Reg, wave_row: Reg, scratch: Reg) -> None:
+    def prepare_reads(self, lane_row: Reg, group: Reg, wave_row: Reg) -> None:
         """Emits the LDS addresses of the lane's fragments.
 
-        lane_row, group: VGPRs with i and g. wave_row: SGPR, the wave's first row. scratch: an SGPR.
+        lane_row, group: VGPRs with i and g. wave_row: SGPR, the wave's first row.
         """
-        k, layout, address = self.k, self.layout, self.read_addresses[0]
-        temporary = k.v.alloc("temporary")
+        k, layout, (address, *others) = self.k, self.layout, self.read_addresses
+        i, g, row_bytes = of(lane_row, layout.atom), of(group, layout.groups), layout.row_chunks * layout.kw * WORD
         if layout.lines:
             for block, address in enumerate(self.read_addresses):
-                k.v_mul_u32_u24(address, layout.wide, lane_row)
-                k.v_add_u32(address, wave_row, address)
-                if block:
-                    k.v_add_u32(address, layout.swap, address)
-                if layout.swap:
-                    k.v_and_b32(temporary, 1, group)
-                    k.v_mul_u32_u24(temporary, layout.swap, temporary)
-                    k.v_xor_b32(address, address, temporary)
-                k.v_mul_u32_u24(temporary, layout.chunk * layout.rows, group)
-                k.v_add_lshl_u32(address, address, temporary, log2(layout.element))
-        elif layout.beside:
-            self._beside_addresses(lane_row, group, wave_row, scratch, temporary)
+                row = i * layout.wide + wave_row + block * layout.swap ^ g % 2 * layout.swap
+                k.set(address, (row + g * (layout.chunk * layout.rows)) * layout.element)
+        elif layout.beside:  # each 8 of a lane's 24 bytes
+            for h, address in enumerate(self.read_addresses):
+                eight = g * EIGHTS + h
+                k.set(address, ((eight // 2 ^ layout.swizzle(i)) * 2 | eight % 2) * 8 + (i + wave_row) * row_bytes)
         else:
-            swizzle = swizzle_of(k, layout, lane_row)
-            k.v_xor_b32(swizzle, swizzle, group)
-            k.v_mul_u32_u24(address, layout.row_chunks * layout.kw * WORD, lane_row)
-            k.v_mul_u32_u24(temporary, layout.kw * WORD, swizzle)
-            k.v_add_u32(address, address, temporary)
-            k.s_mul_i32(scratch, wave_row, layout.row_chunks * layout.kw * WORD)
-            k.v_add_u32(address, scratch, address)
-            for other, turn in zip(self.read_addresses[1:], layout.read_turns[1:], strict=True):
+            k.set(address, (i + wave_row) * row_bytes + (layout.swizzle(i) ^ g) * (layout.kw * WORD))
+            for other, turn in zip(others, layout.read_turns[1:], strict=True):
                 k.v_xor_b32(other, turn * layout.kw * WORD, address)
-            k.v.free(swizzle)
         for address in self.read_addresses if self.region.offset else ():
             k.v_add_u32(address, self.region.offset, address, note=f"fragments of {layout.name} in LDS")
-        k.v.free(temporary)
-
-    def _beside_addresses(self, lane_row: Reg, group: Reg, wave_row: Reg, scratch: Reg, temporary: Reg) -> None:
-        """Emits the address of each 8 of a lane's 24 bytes."""
-        k, layout = self.k, self.layout
-        swizzle, row = swizzle_of(k, layout, lane_row), k.v.alloc("LDS row")
-        row_bytes = layout.row_chunks * layout.kw * WORD
-        k.v_mul_u32_u24(row, row_bytes, lane_row)
-        k.s_mul_i32(scratch, wave_row, row_bytes)
-        k.v_add_u32(row, scratch, row)
-        for h, address in enumerate(self.read_addresses):
-            k.v_mad_u32_u24(address, group, EIGHTS, h, note="number of the 8 bytes in the row")
-            k.v_and_b32(temporary, 1, address)
-            k.v_lshrrev_b32(address, 1, address)
-            k.v_xor_b32(address, swizzle, address)
-            k.v_lshl_or_b32(address, address, 1, temporary)
-            k.v_lshl_add_u32(address, address, 3, row)
-        k.v.free(swizzle, row)
 
     def other_stage(self, step: Reg) -> None:
         """Switches reads to the other stage. step: SGPR, bytes to it."""
@@ -236,17 +189,13 @@ class Staging(FragmentReads):
 
     def write_address(self) -> Reg:
         """Returns a new VGPR with the LDS address of the work-item's first write, without the immediates."""
-        k, layout = self.k, self.layout
-        address = k.v.alloc("LDS write address")
-        if layout.panel:
-            panel_address(k, layout, address)
-        elif layout.transposes:
-            transposed_address(k, layout, address, (self.units[0].row, self.units[0].k))
+        layout, thread = self.layout, self._thread
+        if layout.transposes or layout.panel:
+            row, kk = layout.staged_element(thread, 0)
+            byte = layout.byte(row + layout.piece(thread, 0), kk)
         else:
-            k.v_mul_u32_u24(address, layout.vec * layout.element, k.work_item)
-        if self.write_base:
-            k.v_add_u32(address, self.write_base, address)
-        return address
+            byte = thread * (layout.vec * layout.element)
+        return self.k.vector(f"{layout.name}: LDS write address", byte + self.write_base)
 
     # -- moves -------------------------------------------------------------------------------
 
@@ -314,24 +263,21 @@ class Staging(FragmentReads):
         """Loads the next tile by chunks. Those that a row's end cuts are loaded earlier; `move_ends` moves them to the front."""
         k, layout = self.k, self.layout
         chunk = layout.vec * layout.element
-        limit, offset = k.s.alloc("limit"), k.v.alloc("clipped offset")
+        offset = k.v.alloc("clipped offset")
         k.s_sub_u32(self.resource[0], self.resource[0], chunk, note="chunks at a row's end are loaded earlier")
         k.s_subb_u32(self.resource[1], self.resource[1], 0)
         for number, unit in enumerate(self.units):
             index, left, step = self._place_in_row(unit, k_left)
             for j in range(layout.depth):
                 soffset = self._soffset(j)
-                k.s_sub_u32(limit, left, step)
-                load_offset_to_row_end(k, offset, unit.offset, index, limit, layout.vec, layout.element)
+                load_offset_to_row_end(k, offset, unit.offset, index, of(left) - step, layout.vec, layout.element)
                 if not layout.k_contiguous:
-                    k.s_sub_u32(limit, k_left, unit.k_step + j)
-                    clip(k, offset, offset, limit, unit.k, note="k past the view: outside")
+                    clip(k, offset, offset, of(k_left) - (unit.k_step + j), unit.k, note="k past the view: outside")
                 note = f"{layout.name} tile, unit {number}, k {j}, to the row's end"
                 self._load(self._target(number, j, 0, layout.vec), offset, soffset, 0, note)
         k.s_add_u32(self.resource[0], self.resource[0], chunk)
         k.s_addc_u32(self.resource[1], self.resource[1], 0)
         k.v.free(offset)
-        k.s.free(limit)
 
     def _place_in_row(self, unit: StagingUnit, k_left: Reg) -> tuple[Reg, Reg, int]:
         """Returns a unit's place in its row of memory, without a step; the elements of that row from the tile on; the step."""
@@ -345,25 +291,24 @@ class Staging(FragmentReads):
         if self.short_rows:
             k.s_cmp_lt_i32(self.length, layout.vec)
             k.s_cbranch_scc1(moved)
-        limit, rest = k.s.alloc("limit"), k.s.alloc("elements of a row's last chunk")
+        rest = k.s.alloc("elements of a row's last chunk")
         with self._units_left(k_left) as counted:
             k.s_and_b32(rest, counted if layout.k_contiguous else self.rows_left, layout.vec - 1)
             k.s_cbranch_scc0(moved)
             for number, unit in enumerate(self.units):
                 index, left, step = self._place_in_row(unit, counted)
-                k.s_sub_u32(limit, left, rest)
-                k.s_sub_u32(limit, limit, step)
-                k.v_cmp_eq_u32("vcc", limit, index)
+                with k.temporary(of(left) - rest - step) as limit:
+                    k.v_cmp_eq_u32("vcc", limit, index)
                 with k.lanes("vcc", note="lanes with the row's last chunk"):
                     for j in range(layout.depth):
                         move_to_front(k, self._target(number, j, 0, layout.vec), rest, layout.element)
         k.label(moved)
-        k.s.free(limit, rest)
+        k.s.free(rest)
 
     def _load_elements(self, k_left: Reg) -> None:
         """Loads the next tile element by element; rows and k outside the view read as 0."""
         k, layout = self.k, self.layout
-        limit, taken = k.s.alloc("limit"), []
+        taken = []
         if not layout.k_contiguous:
             taken.append(offset := k.v.alloc("clipped offset"))
         if layout.k_contiguous or layout.vec > 1:
@@ -376,20 +321,17 @@ class Staging(FragmentReads):
                     index, left, step, base = unit.k, k_left, unit.k_step, unit.offset
                 else:
                     index, left, step, base = unit.row, self.rows_left, unit.row_step, offset
-                    k.s_sub_u32(limit, k_left, unit.k_step + j)
-                    clip(k, offset, unit.offset, limit, unit.k, note="k past the view: outside")
+                    clip(k, offset, unit.offset, of(k_left) - (unit.k_step + j), unit.k, note="k past the view: outside")
                 for e in range(layout.vec):
                     source = base
                     if layout.k_contiguous or e:
-                        k.s_sub_u32(limit, left, step + e)
-                        clip(k, element, base, limit, index)
+                        clip(k, element, base, of(left) - (step + e), index)
                         source = element
                     note = f"{layout.name} tile, unit {number}, k {j}, element {e}"
                     target = halves[e % layout.pack] if halves else self._target(number, j, e, 1)
                     self._load(target, source, soffset, e * layout.element, note, single=True)
                     if halves and e % layout.pack == layout.pack - 1:
                         self._join(self._target(number, j, e + 1 - layout.pack, layout.pack), halves)
-        k.s.free(limit)
         k.v.free(*taken, *halves)
 
     def _join(self, target: Reg, parts: list[Reg]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from simgpu.asm.builder.formula import log2
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.asm.parts.lds_tile import ROW_LANES, TileLayout
 from simgpu.hardware.isa.instruction import Reg

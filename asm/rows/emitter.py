@@ -15,15 +15,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
-from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number, wave_number
 from simgpu.asm.rows.exponentials import Exponentials
 from simgpu.asm.rows.frame import STATES, Place, RowFrame
 from simgpu.asm.rows.places import Places
 from simgpu.asm.rows.values import Values
 from simgpu.asm.visitor import emit
-from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.program import Step
@@ -115,17 +114,11 @@ class RowEmitter(Visitor):
 
     def _arguments(self) -> None:
         k, p = self.k, self.problem
-        for name in (*p.pointers, *((STATES,) if self.split else ())):
-            k.argument(name, 8, "global_buffer")
-        for name in ("rows", "ldx", "ldy"):
-            k.argument(name, 4, value_type="i32")
+        k.declare("pointer", *p.pointers, *((STATES,) if self.split else ()))
+        k.declare("i32", "rows", "ldx", "ldy")
         if isinstance(p, SoftmaxProblem):
-            factor = "f64" if p.dtype == "f64" else "f32"
-            k.argument("factor", dtype(factor).bytes, value_type=factor)
-            if self._takes_scale:
-                k.argument("scale", 4, value_type="f32")
-            for name in ("period", "first", "end") if p.band else ():
-                k.argument(name, 4, value_type="i32")
+            k.declare("f64" if p.dtype == "f64" else "f32", "factor", *(("scale",) if self._takes_scale else ()))
+            k.declare("i32", *(("period", "first", "end") if p.band else ()))
         self.arguments = k.load_arguments()
 
     def _softmax_scalars(self) -> tuple[int | float, ...]:
@@ -180,16 +173,12 @@ class RowEmitter(Visitor):
             if self.left is not None:
                 k.s_mov_b32(self.left, end)
             return
-        first, part = k.s.alloc("part's first column"), tiles.part * tiles.chunk
+        number, part = of(k.group_y), tiles.part * tiles.chunk
         if tiles.waves_row > 1:
-            k.s_mul_i32(first, k.group_y, tiles.waves_row)
-            k.s_add_u32(first, first, self.wave)
-        else:
-            k.s_mov_b32(first, k.group_y)
-        k.s_mul_i32(first, first, part)
+            number = number * tiles.waves_row + self.wave
+        first = k.scalar("part's first column", number * part)
         k.v_add_u32(column, first, column)
-        k.s_add_u32(end, first, part)
-        k.s_min_u32(end, end, tiles.columns)
+        k.set(end, (of(first) + part).least(tiles.columns))
         k.s_sub_u32(self.left, end, first)
         k.s.free(first)
 

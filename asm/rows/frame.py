@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from simgpu.asm.builder.formula import Formula, log2, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder, LdsRegion
-from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.buffers import raw_buffer
-from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.buffers import buffer_at, new_buffer
+from simgpu.asm.parts.integer_math import Term
 from simgpu.asm.parts.lanes import lane_number
 from simgpu.asm.rows.places import Operands, Places
 from simgpu.hardware.dtypes import dtype
@@ -24,25 +25,6 @@ class Place(NamedTuple):
 
     load: int
     groups: tuple[int, ...]
-
-
-def row_buffer(k: KernelBuilder, resource: Reg, base: Reg, row: Reg, stride: Operand, name: str, column: int = 0,
-               nbytes: Operand | None = None) -> None:  # fmt: skip
-    """Builds a raw buffer of an array from a row on.
-
-    base: SGPR pair of its pointer. stride: bytes from row to row. column: bytes into the row. nbytes: of the buffer; None: the
-    caller sets them.
-    """
-    offset = k.s.alloc("byte offset", 2)
-    k.s_mul_hi_u32(offset[1], row, stride)
-    k.s_mul_i32(offset[0], row, stride)
-    if column:
-        k.s_add_u32(offset[0], offset[0], column)
-        k.s_addc_u32(offset[1], offset[1], 0)
-    raw_buffer(k, resource, base, (offset[0], offset[1]), name)
-    k.s.free(offset)
-    if nbytes is not None:
-        k.s_mov_b32(resource[2], nbytes)
 
 
 class RowFrame:
@@ -77,23 +59,21 @@ class RowFrame:
 
         held: VGPRs, a power of two of them, equal in all lanes.
         """
-        k, waves, nbytes, place = self.k, self.tiles.waves_row, WORD * held.count, self.k.s.alloc("place")
+        k, waves, nbytes = self.k, self.tiles.waves_row, WORD * held.count
         region = k.region(f"{name} of waves", nbytes * waves)
-        k.s_lshl_b32(place, self.wave, log2(nbytes))
-        k.v_mov_b32(address, place)
-        k.s.free(place)
+        assert self.wave is not None
+        k.set(address, of(self.wave) * nbytes)
         with k.lanes(1, "one lane"):
             k.ds_write(address, held, offset=region.offset)
         k.s_barrier()
         lane_number(k, address)
-        k.v_and_b32(address, waves - 1, address)
-        k.v_lshlrev_b32(address, log2(nbytes), address)
+        k.set(address, of(address) % waves * nbytes)
         return region
 
     def states_buffer(self, resource: Reg, nbytes: int) -> None:
         """Builds a raw buffer of what the parts of the wave's row have stored, `nbytes` each."""
         nbytes *= self.tiles.parts
-        row_buffer(self.k, resource, self.arguments[STATES], self.row, nbytes, STATES, nbytes=nbytes)
+        buffer_at(self.k, resource, self.arguments[STATES], STATES, (self.row, nbytes), nbytes=nbytes)
 
     def _buffers(self) -> None:
         """Emits the buffers, and the offsets of lanes' rows."""
@@ -113,7 +93,7 @@ class RowFrame:
             pointer, part = ("Y", number) if p.parts_y > 1 else ("Y" if name == "y" else name, 0)
             self._matrix(name, pointer, strides["ldy"], self.arguments["ldy"], p.element_y.bytes, part)
         for name in p.vectors:
-            self._array(name, (0, 0), self.tiles.columns * p.element.bytes)
+            self._array(name, self.tiles.columns * p.element.bytes)
         if p.tables:
             self._tables()
         for name in p.row_results:
@@ -129,56 +109,38 @@ class RowFrame:
             return None
         return self.k.v_mul_lo_u32(self.offsets.pop(0), self.lane_row, stride)  # type: ignore[no-any-return]
 
-    def _array(self, name: str, start: tuple[Operand, Operand], nbytes: Operand) -> None:
-        """Builds the buffer of a vector, or of rows of a table. start: its first byte (low, high words)."""
-        resource = self.k.s.alloc(f"{name} buffer", 4)
-        raw_buffer(self.k, resource, self.arguments[name], start, name)
-        self.k.s_mov_b32(resource[2], nbytes)
+    def _array(self, name: str, nbytes: Formula | int, *start: Term) -> None:
+        """Builds the buffer of a vector, or of rows of a table. start: its first byte."""
+        resource = new_buffer(self.k, self.arguments[name], name, *start, nbytes=nbytes)
         self.operands[name] = Operands(name, resource, self.problem.element.bytes)
 
     def _matrix(self, name: str, pointer: str, row: Reg | None, stride: Reg | int, element: int, part: int, width: int = 0) -> None:
         """Builds the buffer of a part of the wave's rows: it ends with the last row."""
         k, width = self.k, width or self.tiles.columns
-        resource = k.s.alloc(f"{name} buffer", 4)
-        nbytes = width * element if self.rows_wave == 1 else None
-        row_buffer(k, resource, self.arguments[pointer], self.row, stride, name, part * width * element, nbytes)
-        if nbytes is None:
-            k.s_sub_u32(resource[2], self.arguments["rows"], self.row)
-            k.s_min_u32(resource[2], resource[2], self.rows_wave)
-            k.s_sub_u32(resource[2], resource[2], 1)
-            k.s_mul_i32(resource[2], resource[2], stride)
-            k.s_add_u32(resource[2], resource[2], width * element, note="bytes of the rows")
+        rows = (of(self.arguments["rows"]) - self.row).least(self.rows_wave)
+        nbytes = width * element if self.rows_wave == 1 else (rows - 1) * stride + width * element
+        first = [(part * width * element, 1)] if part else []
+        resource = new_buffer(k, self.arguments[pointer], name, (self.row, stride), *first, nbytes=nbytes)
         self.operands[name] = Operands(name, resource, element, row, stride)
 
     def _row_result(self, name: str) -> None:
         k, p = self.k, self.problem
-        apart, element = k.s.alloc("bytes of a row's results"), dtype(p.row_type).bytes
-        k.s_mov_b32(apart, p.groups * element)
+        element = dtype(p.row_type).bytes
+        apart = k.set(k.s.alloc("bytes of a row's results"), p.groups * element)
         self._matrix(name, name, self._row_offset(apart), apart, element, 0, p.groups)
 
     def _tables(self) -> None:
         """Emits the buffers of tables, from the row of the wave's first row. A lane's row of them is `table_rows` of its load."""
         k, p = self.k, self.problem
-        first, nbytes = k.s.alloc("first row of tables"), self.tiles.columns * p.element.bytes
-        offset = k.s.alloc("byte offset", 2)
-        k.s_mov_b32(first, self.row)
-        within = scalar_divmod(k, first, p.repeat, p.rows + self.tiles.rows, "row of a token")
-        k.s_mul_hi_u32(offset[1], first, nbytes)
-        k.s_mul_i32(offset[0], first, nbytes)
-        limit = -(-self.rows_wave // p.repeat) + 1
-        k.s_sub_u32(first, p.rows // p.repeat, first, note="rows of tables left")
-        k.s_min_u32(first, first, limit)
-        k.s_mul_i32(first, first, nbytes)
+        nbytes, row = self.tiles.columns * p.element.bytes, of(self.row, p.rows + self.tiles.rows)
+        within, first = k.scalar("row of a token", row % p.repeat), k.scalar("first row of tables", row // p.repeat)
         for load in range(self.in_flight):
-            number = k.v.alloc("lane's row of tables")
-            k.v_mov_b32(number, within)
+            number = of(within) + load * self.tiles.rows_load
             if self.lane_row is not None:
-                k.v_add_u32(number, self.lane_row, number)
-            k.v_add_u32(number, load * self.tiles.rows_load, number)
-            quotient, remainder = vector_divmod(k, number, p.repeat, p.repeat + self.rows_wave, "row of tables")
-            k.v.free(remainder, number)
-            k.v_mul_u32_u24(quotient, nbytes, quotient)
-            self.table_rows.append(quotient)
+                number += self.lane_row
+            place = number.below(p.repeat + self.rows_wave) // p.repeat * nbytes
+            self.table_rows.append(k.set(k.v.alloc("lane's row of tables"), place))
+        left = (p.rows // p.repeat - of(first)).least(-(-self.rows_wave // p.repeat) + 1)
         for name in p.tables:
-            self._array(name, (offset[0], offset[1]), first)
-        k.s.free(first, within, offset)
+            self._array(name, left * nbytes, (first, nbytes))
+        k.s.free(first, within)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, REACH
 from simgpu.asm.parts.elements import Elements
-from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 
 LOAD_BYTES = 16  # of one access of a lane
@@ -54,16 +54,10 @@ class Places:
 
     def _has(self, group: int, whole: bool = False) -> None:
         """Emits VCC = the lane has a chunk of the group. whole: and that does not overlap the one before."""
-        k, before = self.k, WAVEFRONT * self.chunk * group + (self.chunk - 1) * whole
-        if isinstance(self.end, int):
-            k.v_cmp_gt_i32("vcc", self.end - before, self.column)
-        elif before:
-            limit = k.s.alloc("end from the lane's first chunk")
-            k.s_sub_u32(limit, self.end, before)
-            k.v_cmp_gt_i32("vcc", limit, self.column)
-            k.s.free(limit)
-        else:
-            k.v_cmp_gt_i32("vcc", self.end, self.column)
+        before = WAVEFRONT * self.chunk * group + (self.chunk - 1) * whole
+        end = self.end - before if isinstance(self.end, int) else of(self.end) - before
+        with self.k.temporary(end) as limit:
+            self.k.v_cmp_gt_i32("vcc", limit, self.column)
 
     def first(self, group: int, target: Reg) -> None:
         """Emits a lane's first element of a group's chunk in a row."""
@@ -87,10 +81,9 @@ class Places:
             self._first_row(operand, group, start - immediate)
             before = 0
         if rows > before:
-            apart = k.s.alloc("bytes of rows")
-            k.s_mul_i32(apart, operand.stride, rows - before)
-            k.v_add_u32(offset, apart, offset)
-            k.s.free(apart)
+            assert operand.stride is not None
+            more = operand.stride * (rows - before) if isinstance(operand.stride, int) else of(operand.stride) * (rows - before)
+            k.set(offset, of(offset) + more)
         self._held = key, operand.stride, rows
         return offset, immediate
 
@@ -100,12 +93,8 @@ class Places:
         if ragged and (group or self.overlap):
             self.first(group, offset)
             column = offset
-        if operand.row is None:
-            k.v_lshlrev_b32(offset, log2(operand.element), column)
-        else:
-            k.v_lshl_add_u32(offset, column, log2(operand.element), operand.row)
-        if start:
-            k.v_add_u32(offset, start, offset)
+        place = of(column) * operand.element
+        k.set(offset, (place if operand.row is None else place + operand.row) + start)
         if ragged:
             self.leave_outside(offset, group)
 

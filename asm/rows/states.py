@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import DWORDS
-from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number
 from simgpu.asm.rows.arithmetic import RowArithmetic
 from simgpu.asm.rows.frame import RowFrame
@@ -74,7 +73,7 @@ class RowState:
             k.v_readfirstlane_b32(own[word], self.m[word])
         region = self.frame.share(self.registers, address, "m, delta")
         for target, part in ((self.m, 0), (self.delta, 1)):
-            k.emit(f"ds_read_b{4 * self.bytes}", target, address, offset=region.offset + part * WORD * words)
+            k.ds_read(target, address, offset=region.offset + part * WORD * words)
         self._merge(waves)
         arithmetic.move(kept, own)
         k.s.free(own)
@@ -88,12 +87,10 @@ class RowState:
 
     def leave(self, states: Reg) -> None:
         """Stores the part's state. states: the buffer of the row's."""
-        k, place, address = self.k, self.k.s.alloc("place"), self.arithmetic.address
-        k.s_lshl_b32(place, k.group_y, log2(self.bytes))
-        k.v_mov_b32(address, place)
-        k.s.free(place)
+        k, address = self.k, self.arithmetic.address
+        k.set(address, of(k.group_y) * self.bytes)
         k.s_mov_b64("exec", 1, note="one lane")
-        k.emit(f"buffer_store_{DWORDS[self.registers.count]}", self.registers, address, states, 0, offen=True, note="m, delta")
+        k.buffer_store(self.registers, address, states, 0, offen=True, note="m, delta")
 
     def merge_parts(self, states: Reg, held: Reg) -> None:
         """Merges the states of all parts of the row, 64 at a time, a lane each. Lanes without a part count nothing.
@@ -105,9 +102,9 @@ class RowState:
         maxima = [held.group(i, words) for i in range(-(-parts // WAVEFRONT))]
         self.empty()
         lane_number(k, address)
-        k.v_lshlrev_b32(address, log2(self.bytes), address)
+        k.set(address, of(address) * self.bytes)
         for i, m in enumerate(maxima):
-            k.emit(f"buffer_load_{DWORDS[words]}", m, address, states, 0, offen=True, note="m of a part")
+            k.buffer_load(m, address, states, 0, offen=True, note="m of a part")
             if i == len(maxima) - 1 and parts % WAVEFRONT:
                 arithmetic.floor(delta)
                 k.v_cmp_gt_u32("vcc", parts * self.bytes, address)
@@ -117,7 +114,7 @@ class RowState:
         self.reduce_maximum()
         for m in reversed(maxima):
             k.v_subrev_u32(address, WAVEFRONT * self.bytes, address)
-            k.emit(f"buffer_load_{DWORDS[words]}", delta, address, states, 0, offen=True, offset=WORD * words, note="delta")
+            k.buffer_load(delta, address, states, 0, offen=True, offset=WORD * words, note="delta")
             arithmetic.exp((m,), self.m)
             arithmetic.multiply(m, delta, m)
             arithmetic.add(self.delta, m)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from simgpu.asm.builder.formula import integer, of
 from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.expressions import Computation
-from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number, lanes_reduce, row_reduce, unpack_chunk
 from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.hardware.dtypes import dtype
@@ -158,7 +158,7 @@ class Values:
 
     def leave(self, steps: Sequence[Step], states: Reg) -> None:
         """Stores reductions of the part. states: an SGPR quadruple for the buffer."""
-        k, address, place = self.k, self.scratch, self.k.s.alloc("place")
+        k, address = self.k, self.scratch
         (state,) = self.states.values()
         self.frame.states_buffer(states, self.state_bytes)
         done = k.new_label("stored")
@@ -167,11 +167,8 @@ class Values:
             k.s_cbranch_scc1(done)
         k.s_mov_b64("exec", 1, note="one lane")
         for step in steps:
-            k.s_lshl_b32(place, k.group_y, log2(WORD))
-            k.s_add_u32(place, place, self._first_part(step))
-            k.v_mov_b32(address, place)
+            k.set(address, of(k.group_y) * WORD + self._first_part(step))
             k.buffer_store_dword(state[step.name], address, states, 0, offen=True, note=step.name)
-        k.s.free(place)
         k.label(done)
 
     def merge_parts(self, steps: Sequence[Step], states: Reg) -> None:
@@ -183,8 +180,7 @@ class Values:
             for first in range(0, parts, WAVEFRONT):
                 lane_number(k, address)
                 k.v_cmp_gt_u32("vcc", parts - first, address)
-                k.v_lshlrev_b32(address, log2(WORD), address)
-                k.v_add_u32(address, self._first_part(step) + WORD * first, address)
+                k.set(address, of(address) * WORD + (self._first_part(step) + WORD * first))
                 k.v_cndmask_b32(address, OUTSIDE, address, "vcc", note="no part: outside")
                 k.buffer_load_dword(address, address, states, 0, offen=True, note=step.name)
                 k.v_mov_b32(self.neutral, NEUTRAL[step.combine])
@@ -246,14 +242,12 @@ class Values:
         offset, scratch, element = self.places.offset, self.scratch, dtype(p.row_type).bytes
         self.places.forget()
         if self.grouped:
-            k.v_add_u32(offset, WAVEFRONT * tiles.chunk * group, self.places.column)
-            k.v_lshrrev_b32(offset, log2(p.span), offset, note="group")
-            k.v_lshlrev_b32(offset, log2(element), offset)
+            place = (of(self.places.column) + WAVEFRONT * tiles.chunk * group) // p.span * element
         else:
-            k.v_mov_b32(offset, 0)
+            place = integer(0)
         if operand.row is not None:
-            k.v_add_u32(offset, operand.row, offset)
-        k.v_add_u32(offset, load * tiles.rows_load * p.groups * element, offset)
+            place += operand.row
+        k.set(offset, place + load * tiles.rows_load * p.groups * element, note="bytes of the group")
         lane_number(k, scratch)
         k.v_and_b32(scratch, self.lanes - 1, scratch)
         k.v_cmp_eq_u32("vcc", 0, scratch)

@@ -10,7 +10,7 @@ import pytest
 import simgpu
 from simgpu import asm
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.buffers import buffer_at
 from simgpu.hardware import target
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import ComputeVisitor
@@ -61,7 +61,7 @@ def _emit(root: Twice) -> asm.EmittedKernel:
     k.v_lshlrev_b32(k.work_item, 2, k.work_item)
     for name, move in (("X", k.buffer_load_dword), ("Y", k.buffer_store_dword)):
         resource = k.s.alloc(f"{name} buffer", 4)
-        raw_buffer(k, resource, arguments[name], (base, 0), name)
+        buffer_at(k, resource, arguments[name], name, (base, 1))
         move(value, k.work_item, resource, 0, offen=True)
         if name == "X":
             k.v_add_f32(value, value, value)

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simgpu.asm.builder.formula import DIVIDEND_LIMIT, division_magic, division_words
 from simgpu.asm.gemm.operands import TileLayouts
-from simgpu.asm.parts.integer_math import DIVIDEND_LIMIT, division_magic, division_words
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.checks.path_trace.patterns import group_clocks
 from simgpu.hardware import target as board

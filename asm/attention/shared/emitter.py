@@ -19,11 +19,11 @@ from simgpu.asm.attention.shape import GROUPS, QUAD
 from simgpu.asm.attention.shared.softmax import FORMS
 from simgpu.asm.attention.shared.wave import LdsFragment, SharedWave
 from simgpu.asm.attention.softmax import HiddenReads, inverse, log_sum_exp
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.accumulators import clear, read_scaled
-from simgpu.asm.parts.buffers import OUTSIDE
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.buffers import clip
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.reductions import tail
@@ -46,9 +46,9 @@ class SharedEmitter(WaveEmitter):
         self.softmax_form = FORMS[step_sums(self.plan.problem, self.plan.descriptor)]
 
     def _key_addresses(self) -> None:
-        k, block, wave, p = self.k, self.block, self.wave, self.plan.problem
+        block, wave, p = self.block, self.wave, self.plan.problem
         for resource, name, width in ((wave.key_buffer, "K", p.d), (wave.value_buffer, "V", p.dv)):
-            k.s.free(block.buffer(resource, name, width * self.shape.e, block.first_key))
+            block.buffer(resource, name, width * self.shape.e, block.first_key)
         wave.start()
 
     def _load_queries(self, buffer: Reg) -> None:
@@ -58,13 +58,12 @@ class SharedEmitter(WaveEmitter):
         for q in range(shape.nq):
             self.block.row_of(row, q)
             self.block.row_offset(offset, row, strides, spare)
-            k.v_mul_u32_u24(column, shape.vec, self.block.group)
-            k.v_lshl_add_u32(offset, column, 1, offset)
+            k.set(column, of(self.block.group) * shape.vec)
+            k.set(offset, of(column) * shape.e + offset)
             for span in range(len(shape.spans)):
                 place = offset
                 if (span + 1) * width > d:
-                    k.v_cmp_gt_i32("vcc", d - span * width, column)
-                    place = k.v_cndmask_b32(spare, OUTSIDE, offset, "vcc", note="columns past d read 0")
+                    place = clip(k, spare, offset, d - span * width, column, note="columns past d read 0")
                 wave.load(wave.query(q, span), place, buffer, 0, span * width * shape.e, 16, f"Q[{q}][{span}]")
 
     # -- main loop ---------------------------------------------------------------------------
@@ -150,19 +149,21 @@ class SharedEmitter(WaveEmitter):
         result, logarithms = k.s.alloc("R buffer", 4), None
         if p.lse:
             logarithms = self._row_buffer(LSE, WORD)
-        k.s.free(block.buffer(result, "R", p.dv * WORD))
+        block.buffer(result, "R", p.dv * WORD)
         offset, spare, row, column = (wave.ranges["K staging"][n] for n in range(4))
         strides = block.arguments["R_row"], block.arguments["R_head"]
         for q in range(self.shape.nq):
             total = self.softmax.sums[q]
             self.softmax.end(q)
             if logarithms is not None:
-                self._store_logarithms(q, logarithms)
+                value, *spares = (wave.ranges["fragments"][n : n + 1] for n in range(4))
+                log_sum_exp(k, value, total, self.softmax.references[q])
+                block.store_of_rows(q, value, logarithms, spares, "log(sum(exp))")
             inverse(k, total, total)
             block.row_of(row, q)
             block.row_offset(offset, row, strides, spare)
-            k.v_lshlrev_b32(column, log2(QUAD), block.group)
-            k.v_lshl_add_u32(offset, column, log2(WORD), offset, note="columns 4g..")
+            k.set(column, of(block.group) * QUAD)
+            k.set(offset, of(column) * WORD + offset, note="columns 4g..")
             for t in range(-(-p.dv // ATOM)):
                 self._store(q, t, result, (offset, spare, row, column))
         block.next_tile()
@@ -180,15 +181,3 @@ class SharedEmitter(WaveEmitter):
         k.v_add_u32(row, t * ATOM * WORD, offset)
         k.v_add_u32(spare, t * ATOM, column)
         store_columns(k, values, row, spare, result, dv, True, wave.ranges["temporaries"][3])
-
-    def _store_logarithms(self, q: int, buffer: Reg) -> None:
-        """Stores log(sum(exp)) of an atom's queries."""
-        k, wave, softmax = self.k, self.wave, self.softmax
-        value, offset, row, spare = (wave.ranges["fragments"][n] for n in range(4))
-        stride = k.s.alloc("head's bytes")
-        k.s_mul_i32(stride, self.block.arguments["lq"], WORD)
-        self.block.row_of(row, q)
-        self.block.row_offset(offset, row, (WORD, stride), spare)
-        log_sum_exp(k, value, softmax.sums[q], softmax.references[q])
-        k.buffer_store_dword(value, offset, buffer, 0, offen=True, note="log(sum(exp))")
-        k.s.free(stride)

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from simgpu.asm.attention.frame import AttentionFrame, advance_within
 from simgpu.asm.attention.shape import GROUPS, QUAD, AttentionShape
 from simgpu.asm.attention.wave import WaveRegisters
+from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import WAVEFRONT
-from simgpu.asm.parts.buffers import OUTSIDE
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.buffers import clip
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.shared_registers import (
@@ -33,6 +33,7 @@ from simgpu.operators.attention.shared_registers import (
 )
 
 FRAGMENT = 1024  # bytes of a wave's fragment
+PLACE = 16  # bytes of a lane in it
 FRAGMENT_WORDS = 4
 VALUE_WORDS = 2  # registers of a row of V that a lane stages: four columns
 
@@ -70,12 +71,13 @@ class SharedWave(WaveRegisters):
     def start(self) -> None:
         """Emits lane offsets in memory and LDS, and strides."""
         k, a, shape = self.k, self.block.arguments, self.shape
-        k.s_mul_i32(self.key_step, a["K_row"], KEYS_OF_STEP)
-        k.s_mul_i32(self.value_step, a["V_row"], KEYS_OF_STEP)
+        k.set(self.key_step, of(a["K_row"]) * KEYS_OF_STEP)
+        k.set(self.value_step, of(a["V_row"]) * KEYS_OF_STEP)
         for row, register in enumerate(self.value_rows, 1):
             k.s_mul_i32(register, a["V_row"], row)
-        self._key_addresses()
-        self._value_addresses()
+        with k.lend(self.ranges["temporaries"][2:]):
+            self._key_addresses()
+            self._value_addresses()
         k.comment(f"fragments of K: atom, {len(shape.spans)} spans; of V: pair of atoms, {shape.column_atoms} column atoms")
 
     def _key_addresses(self) -> None:
@@ -85,38 +87,22 @@ class SharedWave(WaveRegisters):
         key.
         """
         k, shape, block = self.k, self.shape, self.block
-        atom, part = k.s.alloc("atom"), k.s.alloc("first span")
-        row, column, group = (self.ranges["temporaries"][n] for n in range(3))
-        k.s_and_b32(atom, block.wave_number, 3)
-        k.s_lshr_b32(part, block.wave_number, 2)
-        k.s_mul_i32(part, part, self.key_loads)
-        k.v_and_b32(group, GROUPS - 1, k.work_item)
-        k.v_bfe_u32(row, k.work_item, 2, 4)
-        self._key_place(self.key_write, row, group, column)
-        k.s_mul_i32(part, part, GROUPS * shape.vec)
-        k.v_lshl_add_u32(column, group, log2(shape.vec), part, note="first column of the lane")
-        k.s_mul_i32(atom, atom, ATOM)
-        k.v_add_u32(row, atom, row)
-        k.v_mul_lo_u32(self.key_offset, row, block.arguments["K_row"])
-        k.v_lshl_add_u32(self.key_offset, column, 1, self.key_offset)
+        wave, item = of(block.wave_number, WAVES), of(k.work_item) % WAVEFRONT
+        atom, first_span = wave % 4, wave // 4 * self.key_loads
+        row, column = (self.ranges["temporaries"][n] for n in range(2))
+        k.set(column, item % GROUPS * shape.vec + first_span * (GROUPS * shape.vec), note="first column of the lane")
+        k.set(row, item // GROUPS + atom * ATOM)
+        k.set(self.key_offset, of(row) * block.arguments["K_row"] + of(column) * 2)
         for n in range(self.key_loads) if "K columns" in self.ranges else ():
-            k.v_cmp_gt_i32("vcc", self.block.plan.problem.d - n * GROUPS * shape.vec, column)
-            k.v_cndmask_b32(self.ranges["K columns"][n], OUTSIDE, self.key_offset, "vcc", note="columns past d read 0")
-        k.s_mul_i32(atom, atom, len(shape.spans) * FRAGMENT // ATOM)
-        k.s_mul_i32(part, part, FRAGMENT // (GROUPS * shape.vec))
-        k.s_add_u32(atom, atom, part)
-        k.v_add_u32(self.key_write, atom, self.key_write)
-        self._key_place(self.key_read, block.lane_row, block.group, column)
-        k.s.free(atom, part)
+            left = self.block.plan.problem.d - n * GROUPS * shape.vec
+            clip(k, self.ranges["K columns"][n], self.key_offset, left, column, note="columns past d read 0")
+        written = self._key_place(item // GROUPS, item % GROUPS)
+        k.set(self.key_write, written + (atom * len(shape.spans) + first_span) * FRAGMENT)
+        k.set(self.key_read, self._key_place(of(block.lane_row, ATOM), of(block.group, GROUPS)))
 
-    def _key_place(self, target: Reg, row: Reg, group: Reg, spare: Reg) -> None:
-        """Emits target = LDS address of lane (row, group) in fragment 0: place (row xor 2 · group) of its group's sixteen."""
-        k = self.k
-        k.v_lshlrev_b32(spare, 1, group)
-        k.v_xor_b32(spare, row, spare)
-        k.v_lshl_add_u32(target, group, 4, spare)
-        k.v_lshlrev_b32(target, 4, target)
-        k.v_add_u32(target, self.regions["K"].offset, target)
+    def _key_place(self, row: Formula, group: Formula) -> Formula:
+        """Returns the LDS address of lane (row, group) in fragment 0: place (row xor 2 · group) of its group's sixteen."""
+        return (group * ATOM + (row ^ group * 2)) * PLACE + self.regions["K"].offset
 
     def _value_addresses(self) -> None:
         """Emits the addresses of V.
@@ -125,56 +111,23 @@ class SharedWave(WaveRegisters):
         comes before g, and there is no column 16. Wave bits: the pair of atoms, then further columns.
         """
         k, block, shape = self.k, self.block, self.shape
-        column, half, group, two, row, spare = (self.ranges["temporaries"][n] for n in range(6))
-        number = k.s.alloc("wave's part")
-        k.v_and_b32(column, 3, k.work_item)
-        k.v_lshlrev_b32(column, 2, column)
-        k.v_bfe_u32(half, k.work_item, 2, 1)
-        few = self.rows < QUAD
-        if few:
-            k.v_bfe_u32(two, k.work_item, 3, 1)
-        else:
-            k.v_bfe_u32(spare, k.work_item, 5, 1)
-            k.v_lshl_add_u32(column, spare, 4, column)
-        k.v_bfe_u32(group, k.work_item, 4 if few else 3, 2)
-        k.s_lshr_b32(number, block.wave_number, 1)
-        k.s_lshl_b32(number, number, 4 if few else 5)
-        k.v_add_u32(column, number, column, note="first column of the lane")
-        k.s_and_b32(number, block.wave_number, 1, note="pair of key atoms")
-        k.v_lshlrev_b32(row, 4, half)
-        k.v_lshl_add_u32(row, group, 2, row)
-        if few:
-            k.v_lshl_add_u32(row, two, 1, row)
-        k.s_lshl_b32(number, number, 5)
-        k.v_add_u32(row, number, row, note="first of the lane's keys")
-        k.v_mul_lo_u32(self.value_offset, row, block.arguments["V_row"])
-        k.v_lshl_add_u32(self.value_offset, column, 1, self.value_offset)
-        k.s_mul_i32(number, number, shape.column_atoms * FRAGMENT // 32)
-        k.v_and_b32(row, ATOM - 1, column)
-        self._value_place(self.value_write, row, group, spare)
-        k.v_lshl_add_u32(self.value_write, half, 3, self.value_write)
-        if few:
-            k.v_lshl_add_u32(self.value_write, two, 2, self.value_write)
-        k.v_lshrrev_b32(column, log2(ATOM), column)
-        k.v_lshl_add_u32(self.value_write, column, log2(FRAGMENT), self.value_write)
-        k.v_add_u32(self.value_write, number, self.value_write)
-        self._value_place(self.value_read, block.lane_row, block.group, spare)
-        k.s.free(number)
+        lane, wave, few = of(k.work_item), of(block.wave_number, WAVES), self.rows < QUAD
+        half, pair, two = lane // 4 % 2, wave % 2, lane // 8 % 2
+        group, more = (lane // 16 % 4, 0) if few else (lane // 8 % 4, lane // 32 % 2)
+        within = lane % 4 * 4  # of a column atom
+        column = wave // 2 * (16 if few else 32) + more * 16
+        row = pair * 32 + half * 16 + group * 4 + (two * 2 if few else 0)
+        k.set(self.value_offset, row * block.arguments["V_row"] + (column + within) * 2)
+        written = self._value_place(within, group) + half * 8 + (two * 4 if few else 0)
+        k.set(self.value_write, written + (column // ATOM + pair * shape.column_atoms) * FRAGMENT)
+        k.set(self.value_read, self._value_place(of(block.lane_row, ATOM), of(block.group, GROUPS)))
 
-    def _value_place(self, target: Reg, row: Reg, group: Reg, spare: Reg) -> None:
-        """Emits target = LDS address of lane (row, group) in fragment 0: place (row xor 2 · (row / 8) xor group % 2).
+    def _value_place(self, row: Formula, group: Formula) -> Formula:
+        """Returns the LDS address of lane (row, group) in fragment 0: place (row xor 2 · (row / 8) xor group % 2).
 
         It is one of the sixteen places of the lane's group.
         """
-        k = self.k
-        k.v_lshrrev_b32(spare, 3, row)
-        k.v_lshlrev_b32(spare, 1, spare)
-        k.v_xor_b32(spare, row, spare)
-        k.v_and_b32(target, 1, group)
-        k.v_xor_b32(spare, spare, target)
-        k.v_lshl_add_u32(target, group, 4, spare)
-        k.v_lshlrev_b32(target, 4, target)
-        k.v_add_u32(target, self.regions["V"].offset, target)
+        return (group * ATOM + (row ^ row // 8 * 2 ^ group % 2)) * PLACE + self.regions["V"].offset
 
     def flip(self, *addresses: Reg) -> None:
         """Moves LDS addresses to the other stage."""

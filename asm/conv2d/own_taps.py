@@ -7,13 +7,12 @@ pixel a lane, one output channel after another.
 
 from __future__ import annotations
 
-from simgpu.asm.builder.formula import of
+from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.conv2d.pixels import input_strides, pixel_offset, under_first_tap
 from simgpu.asm.conv2d.store import Store
 from simgpu.asm.parts.buffers import advance_buffer, clip, new_buffer
 from simgpu.asm.parts.elements import Elements
-from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.asm.parts.lanes import lane_number
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
@@ -131,34 +130,32 @@ class OwnTaps:
     def _product(self, total: Reg, pixel: tuple[Reg, Reg], buffers: tuple[Reg, Reg], channel: Reg, left: Reg) -> None:
         """Emits total += X * W of one tap. channel: SGPR, the input channel of the merged group. left: SGPR, taps left."""
         k, p = self.k, self.plan.problem
-        row, column = k.s.alloc("tap row"), k.s.alloc("place in W")
-        k.s_sub_u32(row, p.kh * p.kw, left)
-        across = scalar_divmod(k, row, p.kw, p.kh * p.kw, "tap column")
-        y, x, offset = (k.v.alloc(name) for name in ("row of X", "column of X", "offset"))
-        for target, start, tap, apart in zip((y, x), pixel, (row, across), p.dilation, strict=True):
-            k.set(target, of(tap) * apart + start)
+        number = k.scalar("tap", p.kh * p.kw - of(left))
+        tap = of(number, p.kh * p.kw)
+        row, column = tap // p.kw, tap % p.kw
+        y = k.vector("row of X", of(pixel[0]) + row * p.dilation[0])
+        x = k.vector("column of X", of(pixel[1]) + column * p.dilation[1])
+        offset = k.v.alloc("offset")
         pixel_offset(k, offset, (y, x), (p.ih, p.iw), p.iw, 0, self.pixel_bytes, "outside of X: reads 0")
         a, b = k.v.alloc("X", self.words), k.v.alloc("W", self.words)
         self.kind.load(a, offset, buffers[0], note="X")
-        self._filter_place(column, channel, row, across)
-        k.v_mov_b32(offset, column)
+        k.set(offset, self._filter_place(of(channel), row, column))
         self.kind.load(b, offset, buffers[1], note="W")
         one, other = (self.kind.widen(value, value, 0) for value in (a, b))
         k.emit(f"v_fma_{p.accumulator}", total, one, other, total)
         k.v.free(y, x, offset, a, b)
-        k.s.free(row, column, across)
+        k.s.free(number)
 
-    def _filter_place(self, target: Reg, channel: Reg, row: Reg, column: Reg) -> None:
-        """Emits target = bytes from a packed output channel's first element to a tap of an input channel.
+    def _filter_place(self, channel: Formula, y: Formula, x: Formula) -> Formula:
+        """Returns the bytes from a packed output channel's first element to a tap (y, x) of an input channel.
 
         The order is (channel steps, windows' rows, windows' columns, rows, columns of a window, channels of a step). `factor` rows
         and columns of taps are outermost in these channels.
         """
-        k, plan, f = self.k, self.plan, self.plan.factor
+        plan, f = self.plan, self.plan.factor
         (down, across), (high, wide) = plan.windows, plan.window
-        y, x = of(row, f * high * down), of(column, f * wide * across)
-        inner = of(channel) % plan.step_channels + (y % f * f + x % f) * plan.step_channels
-        place, y, x = of(channel) // plan.step_channels, y // f, x // f
+        inner = channel % plan.step_channels + (y % f * f + x % f) * plan.step_channels
+        place, y, x = channel // plan.step_channels, y // f, x // f
         for count, index in ((down, y // high), (across, x // wide), (high, y % high), (wide, x % wide)):
             place = place * count + index
-        k.set(target, place * plan.taps.packed_bytes + inner * self.bytes)
+        return place * plan.taps.packed_bytes + inner * self.bytes

@@ -142,10 +142,9 @@ class RowEmitter(Visitor):
         wave_number(k, self.wave, scratch)
         k.v.free(scratch)
         k.v_and_b32(column, WAVEFRONT - 1, column, note="lane")
-        k.s_mul_i32(self.row, k.group_x, tiles.rows)
+        row = of(k.group_x) * tiles.rows
+        k.set(self.row, row + of(self.wave) * self.rows_wave if tiles.waves_row == 1 else row)
         if tiles.waves_row == 1:
-            k.s_lshl_b32(self.wave, self.wave, log2(self.rows_wave))
-            k.s_add_u32(self.row, self.row, self.wave)
             k.s_cmp_ge_u32(self.row, self.arguments["rows"])
             k.s_cbranch_scc1(self.end)
         several = tiles.waves_row > 1 or tiles.parts > 1

@@ -1,9 +1,9 @@
-"""Workloads of PolyBench, SHOC, Parboil and Hetero-Mark that MGPUSim's authors measured on an MI300A.
+"""Workloads of PolyBench, SHOC, Parboil, Rodinia and Hetero-Mark that MGPUSim's authors measured on an MI300A.
 
 A checkout of github.com/sarchlab/mgpusim, at commit 5a7bd18b or later, is read in place: workloads/SUITE/NAME/hip/*.cpp and a table
 of results. The kernels are compiled here for each row and not kept. bench_common_hip.h measures each of 10 runs between two events,
 after a run that is not measured: caches are warm, and a time includes the host's part before the first kernel. The least time is
-used. Only workloads are here that launch few kernels, on inputs whose values change no branch.
+used. Only workloads are here that launch few kernels, on inputs whose values change no branch, or whose distribution is known.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.sampling.samples import sample
@@ -26,9 +28,13 @@ FOLDER = "workloads"
 RESULTS = f"{FOLDER}/results/kernel_timings_20260317-075319-odyssey.csv"
 HEADER = "bench_common_hip.h"
 LONG_US = 20.0  # from which the host's part is small
-STEPS = 10  # of a finite-difference run, by default
+STEPS = 10  # of finite differences, a stencil and a lattice, by default
 COLUMNS = 256  # of the matrices that rank-k updates multiply, by default
 MOST_BLOCKS = 65535  # of SHOC's DeviceMemory
+FMAS = 512  # of a lane of MaxFlops, by default
+REACTIONS, SPECIES = 19, 9  # of S3D
+BOX, CUTOFF = 100.0, 10.0  # of MD
+VELOCITIES = 19  # of a lattice cell
 SIDE, BLOCK = 16, 256  # lanes of a workgroup: SIDE x SIDE in two dimensions
 
 
@@ -170,6 +176,50 @@ def _sgemm(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
     return _once("sgemm_tiled", _plane(n), *of(n * n, n * n, n * n), n, 1.0, 0.0)
 
 
+def _chain(kernels: Sequence[str], scaled: Sequence[int]) -> Callable[[Buffers, int], Sequence[RepeatedLaunch]]:
+    """Returns products without tiles, one after another. scaled: the number of factors among each one's arguments."""
+
+    def launches(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+        calls = (_once(name, _plane(n), *of(*[n * n] * 3), *[2123.0] * factors, n, n, n) for name, factors in zip(kernels, scaled))
+        return [step for call in calls for step in call]
+
+    return launches
+
+
+def _shoc_gemm(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    return _once("gemm", _plane(n), *of(n * n, n * n, n * n), n, n, n, 1.0, 0.0)
+
+
+def _max_flops(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    return _once("maxflops", _lanes(n), *of(n), FMAS)
+
+
+def _s3d(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    kelvin = np.random.default_rng(42).integers(300, 3000, n).astype(np.float32)
+    heat, rates, species = of(kelvin, REACTIONS * n, SPECIES * n)
+    return [*_once("rateconst", _lanes(n), heat, rates, n), *_once("species_rates", _lanes(n), rates, species, n)]
+
+
+def _md(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    atoms = np.random.default_rng(42).uniform(0, BOX, (n, 4)).astype(np.float32)
+    return _once("md_kernel", _lanes(n), *of(atoms, 4 * n), n, CUTOFF)
+
+
+def _nearest(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    return _once("nn_kernel", _lanes(n), *of(2 * n, n), n, 30.0, -90.0)
+
+
+def _jacobi(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    blocks = -(-n // SIDE)
+    (call,) = _once("stencil", Geometry.of((blocks, blocks, n), (SIDE, SIDE, 1)), *of(n**3, n**3), n, n, n, 0.6, 0.4 / 6)
+    return [call._replace(times=STEPS)]
+
+
+def _lattice(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    (call,) = _once("lbm", _lanes(n**3), *of(VELOCITIES * n**3, VELOCITIES * n**3), n, 1.6)
+    return [call._replace(times=STEPS)]
+
+
 _SGEMM = "template __global__ void sgemm_tiled<16>(const float*, const float*, float*, int, float, float);"
 WORKLOADS = {
     "polybench/2DConvolution": WorkloadSource("polybench/2DConvolution/hip/2dconvolution.cpp", _convolution2d),
@@ -181,9 +231,18 @@ WORKLOADS = {
     "polybench/mvt": WorkloadSource("polybench/mvt/hip/mvt.cpp", _of_one_matrix(("mvt_kernel1", "mvt_kernel2"), 1)),
     "polybench/bicg": WorkloadSource("polybench/bicg/hip/bicg.cpp", _of_one_matrix(("bicgKernel1", "bicgKernel2"), 2)),
     "polybench/fdtd2d": WorkloadSource("polybench/fdtd2d/hip/fdtd2d.cpp", _fdtd2d),
+    "polybench/2mm": WorkloadSource("polybench/2mm/hip/2mm.cpp", _chain(("mm2_kernel1", "mm2_kernel2"), (1, 1))),
+    "polybench/3mm": WorkloadSource("polybench/3mm/hip/3mm.cpp", _chain(("mm3_kernel1", "mm3_kernel2", "mm3_kernel3"), (0, 0, 0))),
     "shoc/DeviceMemory_Read": WorkloadSource("shoc/DeviceMemory/hip/DeviceMemory.cpp", _device_memory("read_kernel", 2)),
     "shoc/DeviceMemory_Write": WorkloadSource("shoc/DeviceMemory/hip/DeviceMemory.cpp", _device_memory("write_kernel", 1)),
     "shoc/triad": WorkloadSource("shoc/Triad/hip/triad.cpp", _triad),
+    "shoc/gemm": WorkloadSource("shoc/GEMM/hip/gemm.cpp", _shoc_gemm),
+    "shoc/MaxFlops": WorkloadSource("shoc/MaxFlops/hip/MaxFlops.cpp", _max_flops),
+    "shoc/s3d": WorkloadSource("shoc/S3D/hip/s3d.cpp", _s3d),
+    "shoc/md": WorkloadSource("shoc/MD/hip/md.cpp", _md),
     "heteromark/bs": WorkloadSource("heteromark/BS/hip/bs.cpp", _black_scholes),
     "parboil/sgemm_tiled": WorkloadSource("parboil/sgemm/hip/sgemm.cpp", _sgemm, _SGEMM),
+    "parboil/stencil_kernel": WorkloadSource("parboil/stencil/hip/stencil.cpp", _jacobi),
+    "parboil/lbm_stream_collide": WorkloadSource("parboil/lbm/hip/lbm.cpp", _lattice),
+    "rodinia/nn": WorkloadSource("rodinia/nn/hip/nn.cpp", _nearest),
 }

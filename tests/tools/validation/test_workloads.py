@@ -83,6 +83,10 @@ def test_a_row_is_the_sum_of_its_launches(checkout: Path) -> None:
     ("polybench/gesummv", 300, [(1, 2)]), ("polybench/bicg", 300, [(1, 2), (1, 2)]),
     ("polybench/fdtd2d", 64, [(10, 1), (10, 16), (10, 16), (10, 16)]), ("shoc/DeviceMemory_Read", 1, [(1, 1024)]),
     ("shoc/DeviceMemory_Write", 128, [(1, 65535)]), ("heteromark/bs", 1000, [(1, 4)]),
+    ("polybench/2mm", 65, [(1, 25), (1, 25)]), ("polybench/3mm", 64, [(1, 16)] * 3), ("shoc/gemm", 64, [(1, 16)]),
+    ("shoc/MaxFlops", 512, [(1, 2)]), ("shoc/s3d", 300, [(1, 2), (1, 2)]), ("shoc/md", 128, [(1, 1)]),
+    ("rodinia/nn", 1000, [(1, 4)]),
+    ("parboil/stencil_kernel", 24, [(10, 96)]), ("parboil/lbm_stream_collide", 16, [(10, 16)]),
 ])  # fmt: skip
 def test_each_workload_covers_its_elements(workload: str, size: int, launches: list[tuple[int, int]]) -> None:
     import simgpu

@@ -146,10 +146,12 @@ def shares(
         fetched, memory = passed, behind
     past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
     stored = code.flags & STORE != 0
-    if asked[stored].any():
-        past[0, stored] *= _stored_lines(zip(traces, served, strict=True), code, row, chip.xcds)[1]
-    else:
-        past[0, stored] = _stored_lines(whole, code, row, chip.xcds)[0]
+    # If workgroups go on storing after their known beginnings, later stores may be to the lines of these.
+    known = stored & (asked > 0) & (_executions(traces, code) >= _executions([trace for trace, _ in whole], code))
+    if known.any():
+        past[0, known] *= _stored_lines(zip(traces, served, strict=True), code, row, chip.xcds)[1]
+    if whole or not known.any():
+        past[0, stored & ~known] = _stored_lines(whole, code, row, chip.xcds)[0]
     request = np.where(code.short, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
     past[0] *= row.l2_line / request
     l2_bytes = int((asked * request).sum())
@@ -232,6 +234,12 @@ def _progress(traces: Sequence[Trace], code: CodeColumns, accesses: np.ndarray) 
     first = np.repeat(np.cumsum([0, *(trace.waves for trace in traces[:-1])]), [trace.waves for trace in traces])
     part = (vector[accesses] - vector[begins[wave]] + 0.5) / np.maximum(1, vector[ends] - vector[begins])[wave]
     return wave - first[wave], part
+
+
+def _executions(traces: Sequence[Trace], code: CodeColumns) -> np.ndarray:
+    """Returns how often a mean workgroup executes each instruction, and 0 without workgroups."""
+    counts = sum((np.bincount(trace.steps, minlength=len(code.unit)) for trace in traces), np.zeros(len(code.unit)))
+    return counts / max(1, len(traces))
 
 
 def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColumns) -> np.ndarray:

@@ -168,6 +168,17 @@ def test_stores_that_no_beginning_comes_to_write_their_lines_once() -> None:
         assert found.past[:, 1] == pytest.approx([1.0, 1.0])
 
 
+def test_stores_after_the_beginnings_fill_the_lines_of_the_first_ones() -> None:
+    """A loop stores sixteen parts of each half line. The parallel workgroups are traced for one pass only."""
+    chip, row, passes = hardware.target("mi300x"), pipelines(ARCH), 16
+    code = columns({0: (replace(LOAD, store=True), 1)}, 1, row)
+    whole = replace(streaming(0, 0, passes), lines=np.tile(np.arange(LINES, dtype=np.uint32), passes))
+    beginning = streaming(0, 0, 1)
+    given = first_caches([beginning, whole], code, row, 1, [-1, -1])
+    found = shares([beginning], given[:1], code, chip, row, 1, False, [(whole, given[1])])
+    assert found.past[0, 0] == pytest.approx(1 / passes)
+
+
 def at_one_line(xcds: Sequence[int], issue: Issue) -> Shares:
     """Workgroups, each of an XCD, that access the same line one after another."""
     chip, row = hardware.target("mi300x"), pipelines(ARCH)

@@ -149,7 +149,7 @@ def predict(
     dispatch, overhead = model.dispatch_clocks, row.launch_us * 1e-6 * on.launch
     stored = sampled.groups * stored_bytes(sampled.whole, served, code, traffic, row)
     back = model.write_back_clocks(result, stored)
-    cycles = max(model.cycles(result) * longer, dispatch, contended) + back
+    cycles = max(model.cycles(result) * longer + _longer_last(model, sampled), dispatch, contended) + back
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     seconds = cycles / (clock.mhz * 1e6) + overhead
     profiled, between = (seconds + (us - row.launch_us) * 1e-6 * on.launch for us in (row.profiled_us, row.events_us))
@@ -181,6 +181,16 @@ def _with_queues(first: Gpu, traces: Sequence[Trace], stand: np.ndarray, places:
     works = [lines] if records.min() > ALIKE * records.max() else [records, lines]
     queues = last_queues(clocks, works, stand, chip.num_cus, chip.xcds, places)
     return [first.with_queue(queue, places) for queue in queues]
+
+
+def _longer_last(model: Gpu, sampled: SampledLaunch) -> float:
+    """Returns the clocks for which the last workgroup goes on after all others, if workgroups are not dispatched one by one."""
+    numbers = np.array([trace.group for trace in sampled.whole])
+    last = numbers == sampled.groups - 1
+    if model.queue or last.all() or not last.any():
+        return 0.0
+    clocks = model.clocks_alone(len(numbers)) * np.array([trace.stretch for trace in sampled.whole])
+    return max(0.0, float(clocks[last].max() - clocks[~last].max()))
 
 
 def _code(sampled: SampledLaunch, row: Pipelines, on: Mechanisms) -> CodeColumns:

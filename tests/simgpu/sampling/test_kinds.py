@@ -80,6 +80,16 @@ def test_a_long_workgroup_at_an_end_of_many_rounds_is_found(at: int) -> None:
     assert any("workgroups differ" in note for note in found.notes)
 
 
+def test_a_long_last_workgroup_of_more_than_are_dispatched_one_by_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = np.full(800, 5)
+    short = by_table(passes, 8)
+    passes[-1] = 10_000
+    queued = by_table(passes, 8)
+    monkeypatch.setattr("simgpu.timing.predict.MOST_QUEUED", 100)
+    assert by_table(np.full(800, 5), 8).cycles == short.cycles
+    assert by_table(passes, 8).cycles == pytest.approx(queued.cycles, rel=0.05)
+
+
 @pytest.mark.slow
 def test_a_launch_too_large_to_run_has_a_band_for_what_was_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "DIFFERENT_STEPS", 20_000)

@@ -122,7 +122,7 @@ def traced_clocks(layout, stride):
         row, k = layout.staged_element(np.arange(64 * wave, 64 * wave + 64), unit)
         for level in range(layout.depth):
             starts = (row * stride + k if layout.k_contiguous else (k + level) * stride + row) * layout.element
-            clocks += sum(group_clocks(starts, (1 << 64) - 1, first, every, width) for first in range(0, 64, every))
+            clocks += sum(group_clocks(starts, (1 << 64) - 1, first, every, width, 6) for first in range(0, 64, every))
     return clocks
 
 

@@ -25,7 +25,7 @@ def traced(starts, size):
     """Returns the coalescer's clocks a lane, for whole waves of lanes that load `size` bytes from `starts`."""
     every = 16 if size <= 4 else 4
     waves = np.split(starts[: len(starts) // 64 * 64], len(starts) // 64)
-    return sum(group_clocks(wave, ALL, first, every, size) for wave in waves for first in range(0, 64, every)) / 64 / len(waves)
+    return sum(group_clocks(wave, ALL, first, every, size, 6) for wave in waves for first in range(0, 64, every)) / 64 / len(waves)
 
 
 def drawn_halo(source, layout):

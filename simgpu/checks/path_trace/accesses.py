@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simgpu.checks.path_trace.patterns import begin_pattern, find_lds, find_memory, fits, pattern_of
-from simgpu.checks.path_trace.tally import LINE, LINE_SHIFT, WORD, block_of, put, tally_of
+from simgpu.checks.path_trace.tally import LINE_SHIFT, WORD, block_of, put, tally_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import runtime, store32, words
@@ -47,10 +47,11 @@ def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None
     tally = tally_of(block, wave)
     if tally.closed != 0:
         return
-    offsets, pattern = words(wave + layout.ADDRESSES, LANES), pattern_of(block.patterns, wave, index, LINE)
-    if not fits(pattern, index, lanes, size, LINE, offsets, base):
-        begin_pattern(pattern, index, lanes, size, LINE, offsets, base)
-        find_memory(pattern)
+    line = 1 << block.line_shift
+    offsets, pattern = words(wave + layout.ADDRESSES, LANES), pattern_of(block.patterns, wave, index, line)
+    if not fits(pattern, index, lanes, size, line, offsets, base):
+        begin_pattern(pattern, index, lanes, size, line, offsets, base)
+        find_memory(pattern, block.line_shift)
     stream, lines, starts = tally.stream, pattern.lines, pattern.starts
     moved = (base + offsets[pattern.leader] - starts[pattern.leader]) >> LINE_SHIFT
     put(stream, MEMORY << 30 | index)

@@ -16,6 +16,7 @@ from simgpu.checks.performance import rules_of
 from simgpu.engine.allocations import ALIGNMENT, FIRST_ADDRESS
 from simgpu.engine.check import Check
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
@@ -86,7 +87,10 @@ class PathTrace(Check):
         rules, tallies = rules_of(launch.arch), np.zeros(launch.waves, PATH_TALLY)
         streams = TraceMemory(tallies["stream"], ROOM, np.uint32)
         patterns = np.zeros(PATTERNS, ACCESS_PATTERN)
-        block = PathBlock(tallies=tallies.ctypes.data, rules=rules.ctypes.data, patterns=patterns.ctypes.data)
+        shift = pipelines(launch.arch).cache_line.bit_length() - 1
+        block = PathBlock(
+            tallies=tallies.ctypes.data, rules=rules.ctypes.data, patterns=patterns.ctypes.data, line_shift=shift
+        )  # fmt: skip
         worker.checks["path_trace"] = PathStorage(tallies, streams, rules, patterns, block)
         worker.set_context(BLOCK, addressof(block))
 

@@ -91,8 +91,9 @@ def find_lds(pattern: Any, rules: int, write: int, scratch: np.ndarray) -> None:
 
 
 @part
-def group_clocks(starts: np.ndarray, lanes: int, first: int, count: int, size: int) -> int:
-    """Returns the clocks that the coalescer takes for the addresses of `count` lanes from `first` on. size: bytes a lane.
+def group_clocks(starts: np.ndarray, lanes: int, first: int, count: int, size: int, shift: int) -> int:
+    """Returns the clocks that the coalescer takes for the addresses of `count` lanes from `first` on. size: bytes a lane. shift:
+    log2 of the bytes of a line of the vector cache.
 
     Lanes in one 64-byte line take one clock. Otherwise there are four clocks for each distinct dword of the bank with the most
     of them (16 banks), and at least one for each line, up to seven lines. The maximum is one clock a lane. Source:
@@ -135,18 +136,18 @@ def group_clocks(starts: np.ndarray, lanes: int, first: int, count: int, size: i
         return min(served, 1)
     gaps = highest - lowest - (served - 1) * size  # below 0: lanes overlap
     if gaps == 0 or (gaps < 0 and size > 4):
-        return lines
+        return min(lines, (highest + size - 1 >> shift) - (lowest >> shift) + 1)
     return min(count, max(min(lines, 7), 4 * deepest))
 
 
 @part
-def find_memory(pattern: Any) -> None:
-    """Computes the clocks and lines of an access to memory."""
+def find_memory(pattern: Any, shift: int) -> None:
+    """Computes the clocks and lines of an access to memory. shift: as for `group_clocks`."""
     starts, lanes, size = pattern.starts, pattern.lanes, pattern.lane_bytes
     together = 16 if size <= 4 else 4  # lanes that pass in a clock at best (gpu-strides: float and double)
     clocks = least = active = several = 0
     for first in range(0, LANES, together):
-        clocks += group_clocks(starts, lanes, first, together, size)
+        clocks += group_clocks(starts, lanes, first, together, size, shift)
         served = 0
         for lane in range(first, first + together):
             if not lanes >> lane & 1:

@@ -16,7 +16,6 @@ from simgpu.machine.trace_buffer import TraceBuffer, reserve
 from simgpu.timing.native.streams import END, JUMP
 
 LINE_SHIFT = 6  # log2 of the smallest line of the vector caches
-LINE = 1 << LINE_SHIFT
 ROOM = 1 << 22  # most words of a wave's stream; the host allocates its pages when they are touched
 WORD = 4  # bytes of a stream's word
 (BLOCK,) = context_fields("path_trace", 1)  # address of the worker's PathBlock
@@ -32,6 +31,7 @@ class PathBlock(Structure):
         ("limit", c_int64),  # records that a wave steps over before it stops itself
         ("rules", c_int64),  # address of `performance.rules_of`
         ("patterns", c_int64),  # address of `patterns.PATTERNS` patterns
+        ("line_shift", c_int64),  # log2 of the bytes of a line of the vector cache
         ("scratch", c_int64 * DISTINCT),  # for `lost_clocks`
     )
 

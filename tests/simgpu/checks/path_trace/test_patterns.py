@@ -10,18 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgpu.checks.path_trace.patterns import ACCESS_PATTERN, begin_pattern, find_memory, fits
-from simgpu.checks.path_trace.tally import LINE
+from simgpu.checks.path_trace.tally import LINE_SHIFT
 from simgpu.checks.performance import DISTINCT, SIZES, lost_clocks, rules_of
 from tests.support.exhaustive import examples
 
+LINE = 1 << LINE_SHIFT
 OFFSETS = st.integers(0, 1 << 32).map(lambda seed: np.random.default_rng(seed).integers(0, 1 << 12, 64))
 LANES = st.integers(1, (1 << 64) - 1).map(lambda bits: bits - (bits >> 63 << 64))
 
 
-def found(offsets: np.ndarray, lanes: int, size: int) -> Any:
+def found(offsets: np.ndarray, lanes: int, size: int, shift: int = LINE_SHIFT) -> Any:
     pattern = np.zeros(1, ACCESS_PATTERN).view(np.recarray)[0]
-    begin_pattern(pattern, 7, lanes, size, LINE, offsets, 0)
-    find_memory(pattern)
+    begin_pattern(pattern, 7, lanes, size, 1 << shift, offsets, 0)
+    find_memory(pattern, shift)
     return pattern
 
 
@@ -54,6 +55,14 @@ def test_lanes_that_overlap_take_a_clock_a_line(size: int, stride: int, begin: i
     2^20 waves are 88, by two dwordx4, dwordx2 at 16 and a store.
     """
     pattern = found(64 + begin + stride * np.arange(64), -1, size)
+    assert pattern.packed >> 24 & 0x7F == clocks
+
+
+@pytest.mark.parametrize(("begin", "shift", "clocks"), [(60, 6, 8), (60, 7, 4), (124, 7, 8), (64, 7, 4)])
+def test_rows_of_sixteen_lanes_take_a_clock_for_each_line_of_the_vector_cache(begin: int, shift: int, clocks: int) -> None:
+    """Four rows, 1 KB apart, of 16 consecutive floats that begin at a distance from a line. Lines have 128 bytes from gfx942 on."""
+    lanes = np.arange(64)
+    pattern = found(begin + lanes // 16 * 1024 + lanes % 16 * 4, -1, 4, shift)
     assert pattern.packed >> 24 & 0x7F == clocks
 
 

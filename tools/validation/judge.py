@@ -32,7 +32,7 @@ from simgpu.tools.validation import (
     workloads,
 )
 from simgpu.tools.validation.aiter import NotJudged
-from simgpu.tools.validation.rows import Measurement, read
+from simgpu.tools.validation.rows import Measurement, RowLaunch, read
 
 LATENCY_US = 12.0  # below it, AITER's rows are a class of their own
 
@@ -197,7 +197,7 @@ def _seismic(row: seismic.MeasuredStencil, checkout: Path | None) -> Judge:
 def _mgpusim(row: mgpusim.MeasuredProgram, checkout: Path | None) -> Judge:
     assert checkout  # its rows came from there
     verdict = RowVerdict("mgpusim", row.group, mgpusim.BOARD, "f32", row.name, row.us, 0)
-    return _judge_launches([(1, mgpusim.sampled_program(checkout, row))], verdict, _between_events)
+    return _judge_launches([RowLaunch(1, mgpusim.sampled_program(checkout, row))], verdict, _between_events)
 
 
 def _babelstream(row: babelstream.MeasuredStream, checkout: Path | None) -> Judge:
@@ -237,15 +237,15 @@ def _between_events(made: Launches) -> float:
 
 
 def _judge_launches(
-    launches: Sequence[tuple[int, SampledLaunch]], verdict: RowVerdict, seconds: Callable[[Launches], float]
+    launches: Sequence[RowLaunch], verdict: RowVerdict, seconds: Callable[[Launches], float]
 ) -> Judge:
-    """Returns the judge that adds up launches on warm caches, in us, each after how often it runs. verdict: as `_judge_launch`.
+    """Returns the judge that adds up launches on warm caches, in us. verdict: as `_judge_launch`.
 
     seconds: adds them up as they were measured.
     """
 
     def judge(on: Mechanisms) -> RowVerdict:
-        made = [(times, predict(sampled, warm=True, on=on)) for times, sampled in launches]
+        made = [(one.times, predict(one.sampled, warm=one.warm, on=on)) for one in launches]
         whole, low, high = (sum(times * getattr(one, name) for times, one in made) for name in ("seconds", "low", "high"))
         got = 1e6 * seconds(made)
         return replace(verdict, predicted=got, low=got * low / whole, high=got * high / whole)

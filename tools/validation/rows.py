@@ -15,8 +15,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from simgpu.tools.shared.errors import UsageError
+
+if TYPE_CHECKING:
+    from simgpu.timing.caches import Warm
+    from simgpu.timing.predict import SampledLaunch
 
 ENVIRONMENT = "SIMGPU_TIMING_DATA"
 TENTH = 10  # one row in ten may calibrate the model
@@ -56,6 +61,16 @@ class Measurement:
     def fits(self) -> bool:
         """True if it is in the tenth that may calibrate, by a hash of its key."""
         return int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:4], "big") % TENTH == 0
+
+
+class RowLaunch(NamedTuple):
+    """A launch that a row's time contains."""
+
+    times: int
+    sampled: SampledLaunch
+    # What earlier launches left. "last" if these stored what it loads: the XCD that stored a line has it in its L2, the others
+    # have not.
+    warm: Warm = True
 
 
 def read(folder: Path, pattern: str) -> list[Measurement]:

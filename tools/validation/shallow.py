@@ -21,6 +21,7 @@ from simgpu.timing.predict import SampledLaunch
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.hiprtc import compile_source
 from simgpu.tools.validation.checkouts import text_of
+from simgpu.tools.validation.rows import RowLaunch
 
 REPOSITORY, FOLDER, BOARD = "amd/HPCTrainingExamples", "Profiling-by-example/shallow-water", "mi300a"
 STAGES = 4  # Runge-Kutta's, of a step
@@ -104,11 +105,11 @@ def rows() -> Iterator[MeasuredSolver]:
             yield MeasuredSolver(stage, "", STAGES * stage.nx * stage.ny / stage.mcups)
 
 
-def sampled_solver(checkout: Path, row: MeasuredSolver) -> list[tuple[int, SampledLaunch]]:
-    """Compiles and samples a row's launches. Returns each, after the number of times that the row's time contains it."""
+def sampled_solver(checkout: Path, row: MeasuredSolver) -> list[RowLaunch]:
+    """Compiles and samples a row's launches. Each kernel loads what others stored."""
     if row.kernel:
-        return [(1, _sample_kernel(checkout, row.stage, row.kernel))]
-    return [(times, _sample_kernel(checkout, row.stage, name)) for name, (times, _) in row.stage.launches.items()]
+        return [RowLaunch(1, _sample_kernel(checkout, row.stage, row.kernel), "last")]
+    return [RowLaunch(times, _sample_kernel(checkout, row.stage, name), "last") for name, (times, _) in row.stage.launches.items()]
 
 
 def _sample_kernel(checkout: Path, stage: Stage, name: str) -> SampledLaunch:

@@ -25,7 +25,7 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation import aiter, hipkittens, judge, measured, own_kernels, tensile
 from simgpu.tools.validation.aiter import AttentionExtents, NotJudged
 from simgpu.tools.validation.judge import RowVerdict, table
-from simgpu.tools.validation.rows import Measurement, read
+from simgpu.tools.validation.rows import Measurement, RowLaunch, read
 from simgpu.tools.validation.tile_kernel import TileKernel, model
 from tests.support.timed_kernels import LOOP, kernel_on_words
 
@@ -206,9 +206,8 @@ def test_launches_between_two_events_share_their_overhead() -> None:
     made, row = kernel.time(1, 64, [buffer]), pipelines("gfx942")
     assert 1e6 * (made.between_events - made.seconds) == pytest.approx(row.events_us - row.launch_us)
     verdict = judge.RowVerdict("workloads", "", "mi300a", "f32", "", 1.0, 0)
-    one, many = (
-        judge._judge_launches([(times, made.sampled)], verdict, judge._between_events)(judge.Mechanisms()) for times in (1, 40)
-    )
+    launches = ([RowLaunch(times, made.sampled)] for times in (1, 40))
+    one, many = (judge._judge_launches(each, verdict, judge._between_events)(judge.Mechanisms()) for each in launches)
     assert one.low < one.predicted < one.high
     assert many.predicted - one.predicted == pytest.approx(39 * 1e6 * predict(made.sampled, warm=True).profiled)
 

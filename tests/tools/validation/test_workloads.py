@@ -64,7 +64,7 @@ def test_rows_are_the_least_times_of_known_workloads(checkout: Path) -> None:
 def test_launches_have_the_published_sizes(checkout: Path) -> None:
     """A product's template is compiled for tiles of 16."""
     triad, mvt, sgemm = (workloads.sampled_workload(checkout, row) for row in workloads.rows(checkout))
-    assert [[(times, one.groups, one.used.waves) for times, one in made] for made in (triad, mvt, sgemm)] == [
+    assert [[(one.times, one.sampled.groups, one.sampled.used.waves) for one in made] for made in (triad, mvt, sgemm)] == [
         [(1, 16, 4)], [(1, 2, 4), (1, 2, 4)], [(1, 16, 4)],
     ]  # fmt: skip
 
@@ -93,6 +93,14 @@ def test_each_workload_covers_its_elements(workload: str, size: int, launches: l
 
     made = WORKLOADS[workload].launches(Buffers(simgpu.Device("mi300a", threads=1)), size)
     assert [(step.times, prod(step.launch.geometry.groups)) for step in made] == launches
+
+
+def test_a_launch_that_loads_what_another_one_stored_finds_it_in_the_last_cache() -> None:
+    import simgpu
+
+    of = Buffers(simgpu.Device("mi300a", threads=1))
+    for name, warm in (("polybench/3mm", [True, True, "last"]), ("shoc/s3d", [True, "last"]), ("polybench/mvt", [True, True])):
+        assert [step.warm for step in WORKLOADS[name].launches(of, 64)] == warm
 
 
 def test_a_launch_with_much_memory_is_not_judged(checkout: Path) -> None:

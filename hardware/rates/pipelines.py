@@ -141,7 +141,9 @@ _GFX942 = replace(
     code_bytes=64 << 10,  # [SPEC]
     # L2's fraction of peak is gfx90a's: Origami's 17 TB/s, 0.494 of peak, is a rate in seconds, at the clock under its
     # work [ORI].
-    l2_latency=254,  # [GLUON, loaded]
+    # mem_latency: 154 and 279 clocks a hop in the vector cache and L2, less 63 to coalesce 64 lanes and issue. L2 is 254 in a
+    # loaded loop on gfx950 [WORK, GLUON].
+    cache_latency=91, l2_latency=216,
     in_flight=32 << 10,  # [GLUON, of gfx950]
     cu_memory=60,  # 0.015 of 4 TB/s a workgroup [ORI]
     # 33.5 million in 1.057 ms, whatever the table's size: 31.7 of 268.8 billion a second, if 128 channels took one a clock
@@ -167,7 +169,8 @@ _ROWS = {
     "gfx942": _GFX942,
     "gfx950": replace(
         _GFX942,
-        cache_sets=4,  # as gfx90a
+        cache_sets=4, cache_latency=121,  # as gfx90a
+        l2_latency=254,  # [GLUON, loaded]
         lds_read_port=128, lds_write_port=128, lds_port_overhead=0,  # 8 clocks a ds_read_b128 of a pair [GLUON]
         # [MCA]; with 5, a tile that keeps the matrix units busy for 84 % of a loop comes out at 89 % instead of 88 [GLUON]
         branch_slots=8,

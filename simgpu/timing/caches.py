@@ -96,6 +96,7 @@ class Shares:
     hbm_bytes: int = 0  # requested from memory
     l2_requests: float = 0.0  # loads of a line of L2, by one access; stores of 64 bytes
     remembered: float = 0.0  # fraction of the bytes past L2 that earlier rounds left there
+    of_an_xcd: float = 0.0  # bytes of the launch's distinct lines that the busiest XCD's workgroups access, at most
 
     @property
     def past_share(self) -> float:
@@ -122,25 +123,25 @@ def shares(
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
-    warm: what an earlier launch left of these lines: True if the last cache has them if they fit, and L2 has them if they fit in
-    one XCD's; "last" if only the last cache has. reach: memory that the whole launch accesses (default: the traced
-    part is the whole launch). whole: workgroups that ran to their ends; the fraction
-    of stores comes from these if no workgroup in `traces` executed a store. front: for whole, consecutive workgroups of a launch of
-    several rounds; without it, `traces` begin together with empty caches. table: when their waves access memory.
+    warm: what an earlier launch left of these lines: True if the last cache has them if they fit, and L2s have them if those of
+    the busiest XCD's workgroups fit; "last" if only the last cache has. reach: memory that the whole launch accesses (default: the
+    traced part is the whole launch). whole: workgroups that ran to their ends; the fraction of stores comes from these if no
+    workgroup in `traces` executed a store. front: for whole, consecutive workgroups of a launch of several rounds; without it,
+    `traces` begin together with empty caches. table: when their waves access memory.
 
     A CU's bytes in flight divided by the latency are its rate (Little's law). So within one latency a workgroup
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
     its way.
     """
-    tallies, traced, lines = _replay_all(traces, served, code, chip, row, resident, front, table)
+    tallies, (traced, busiest), lines = _replay_all(traces, served, code, chip, row, resident, front, table)
     asked, passed, fetched, behind, memory = tallies
-    footprint = reach.of(traced) if reach else traced
+    footprint, of_an_xcd = (reach.of(traced), reach.of(busiest)) if reach else (traced, busiest)
     last = chip.mall_bytes or chip.l2_bytes * chip.xcds
     if warm and footprint <= last:
         fetched, memory = np.zeros_like(fetched), np.zeros_like(memory)
         if not chip.mall_bytes:
             passed, behind = fetched, memory
-        elif warm != "last" and footprint <= chip.l2_bytes:  # stores are written back at the end of every launch
+        elif warm != "last" and of_an_xcd <= chip.l2_bytes:  # stores are written back at the end of every launch
             passed, behind = (np.where(code.flags & STORE != 0, tally, 0.0) for tally in (passed, behind))
     if not chip.mall_bytes:
         fetched, memory = passed, behind
@@ -156,22 +157,23 @@ def shares(
     past[0] *= row.l2_line / request
     l2_bytes = int((asked * request).sum())
     past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
-    return Shares(past, late, l2_bytes, past_l2, hbm, float((asked * np.where(stored, 1, lines)).sum()))
+    requests = float((asked * np.where(stored, 1, lines)).sum())
+    return Shares(past, late, l2_bytes, past_l2, hbm, requests, of_an_xcd=of_an_xcd)
 
 
 def _replay_all(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
     resident: int, front: Front | None, table: Timetable | None,
-) -> tuple[np.ndarray, int, np.ndarray]:  # fmt: skip
-    """Returns the tallies of `_l2` by instruction, (5, n), of a mean round; the bytes of the distinct lines; and for each
-    instruction the lines of L2 per request, an access's lines counted once.
+) -> tuple[np.ndarray, tuple[int, int], np.ndarray]:  # fmt: skip
+    """Returns the tallies of `_l2` by instruction, (5, n), of a mean round; the bytes of the distinct lines, of all workgroups and
+    of the XCD with most; and for each instruction the lines of L2 per request, an access's lines counted once.
 
     With a front, the first round begins with empty caches and all of its workgroups at once. The others find the lines that earlier
     ones left: the last workgroups of `traces` represent these.
     """
     count = len(code.unit)
     if not traces:
-        return np.zeros((5, count)), 0, np.ones(count)
+        return np.zeros((5, count)), (0, 0), np.ones(count)
     requests, groups, known = _requests(traces, served, code, chip, row)
     sizes = np.diff(requests.starts)
     distinct = np.zeros(len(requests.accesses), np.int64)
@@ -188,13 +190,14 @@ def _replay_all(
         pass_last_caches(requests, code.flags, order, times, counted, int(clocks), window, mall, caches, tallies)
         return tallies, int(np.count_nonzero(caches.seen >= 0)) * row.l2_line
 
+    busiest = _of_busiest_xcd(requests, known) * row.l2_line
     together = min(len(traces), front.together) if front else len(traces)
     cold, footprint = replay(False, window, *turns(requests.starts, groups[: together + 1]))
     if front is None or table is None or len(traces) <= together:
-        return cold, footprint, each
+        return cold, (footprint, busiest), each
     waves, parts = _progress(traces, code, requests.accesses)
     steady, footprint = replay(True, table.latency, *front_times(groups, waves, parts, together, table))
-    return (cold + (front.rounds - 1) * steady) / front.rounds, footprint, each
+    return (cold + (front.rounds - 1) * steady) / front.rounds, (footprint, busiest), each
 
 
 def _requests(
@@ -215,6 +218,13 @@ def _requests(
     askers = _waves(traces)[accesses].astype(np.int64) * len(code.unit) + owners
     seen, known = number_values(lines)
     return Requests(lines, seen, starts, owners, askers, accesses, xcds), groups, len(known)
+
+
+def _of_busiest_xcd(requests: Requests, known: int) -> int:
+    """Returns the distinct lines that the workgroups of one XCD request, of the XCD with most. known: all distinct lines."""
+    xcds = np.repeat(requests.xcds, np.diff(requests.starts))
+    found = (np.bincount(requests.places[xcds == xcd], minlength=known) for xcd in distinct(requests.xcds))
+    return max((int(np.count_nonzero(counts)) for counts in found), default=0)
 
 
 def _waves(traces: Sequence[Trace]) -> np.ndarray:

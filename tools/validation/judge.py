@@ -239,13 +239,16 @@ def _between_events(made: Launches) -> float:
 def _judge_launches(
     launches: Sequence[RowLaunch], verdict: RowVerdict, seconds: Callable[[Launches], float]
 ) -> Judge:
-    """Returns the judge that adds up launches on warm caches, in us. verdict: as `_judge_launch`.
+    """Returns the judge that adds up launches on warm caches, in us. L2s are so only if the lines of all fit. verdict: as
+    `_judge_launch`.
 
     seconds: adds them up as they were measured.
     """
 
     def judge(on: Mechanisms) -> RowVerdict:
         made = [(one.times, predict(one.sampled, warm=one.warm, on=on)) for one in launches]
+        if len(made) > 1 and sum(one.traffic.of_an_xcd for _, one in made) > made[0][1].sampled.chip.l2_bytes:
+            made = [(one.times, predict(one.sampled, warm="last", on=on)) for one in launches]
         whole, low, high = (sum(times * getattr(one, name) for times, one in made) for name in ("seconds", "low", "high"))
         got = 1e6 * seconds(made)
         return replace(verdict, predicted=got, low=got * low / whole, high=got * high / whole)

@@ -113,6 +113,14 @@ def test_a_warm_l2_serves_loads_of_what_one_xcds_holds(kilobytes: int, store: bo
     assert found.past[:, 0].tolist() == [past, 0.0]
 
 
+@pytest.mark.parametrize(("kilobytes", "past"), [(3000, 0.0), (5000, 1.0)])
+def test_each_xcd_keeps_what_its_own_workgroups_load(kilobytes: int, past: float) -> None:
+    """Eight workgroups, one on each XCD, load other lines each: 24 or 40 MB, and an L2 has 4."""
+    found = served([streaming(group, group << 17, kilobytes) for group in range(8)], True)
+    assert found.past[:, 0].tolist() == [past, 0.0]
+    assert found.of_an_xcd == kilobytes << 10
+
+
 @pytest.mark.parametrize("wanted", [0.0, 0.2, 0.6, 3.0])
 def test_loads_settle_where_they_make_themselves(wanted: float) -> None:
     """Requests fall as the load lengthens latency; if they ask for everything, the load is the greatest possible."""

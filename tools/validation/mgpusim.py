@@ -3,7 +3,7 @@
 A checkout of github.com/sarchlab/mgpusim is read in place: gpu_perf_scripts/NAME.cpp and mi300a.csv. The kernels are compiled here
 for each row and not kept. Its bench_common.h measures each of 51 launches between two events, so a time includes the host's part
 before the kernel. The least time is used, because some launches took ten times as long as others. Each launch has the same inputs,
-so caches are warm. No constant of the model was chosen with these rows in view.
+so caches are warm. Some constants were chosen with rows in view [docs/reference/timing-constants.md, "Chosen with errors in view"].
 """
 
 from __future__ import annotations

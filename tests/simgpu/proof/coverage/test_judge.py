@@ -66,18 +66,18 @@ def test_other_layouts_are_proved(turned: dict[str, Any]) -> None:
 
 # The instruction, its broken form, which one of them from 1 on, and the matrix whose claim fails.
 BROKEN = {
-    "lane": ("v_mul_u32_u24 v3, 4, v2 ", "v_mul_u32_u24 v3, 2, v2 ", 1, "C"),
+    "lane": ("v_lshl_add_u32 v3, v2, 2, s43 ", "v_lshl_add_u32 v3, v2, 1, s43 ", 1, "C"),
     "store-twice": ("buffer_store_dword v11, v12, s[32:35]", "buffer_store_dword v11, v10, s[32:35]", 1, "C"),
     "store-left-out": ("buffer_store_dword v9, v10, s[32:35], 0 offen", "s_nop 0", 1, "C"),
     "rows-of-C": ("s_sub_u32 s30, s25, 2 ", "s_sub_u32 s30, s25, 1 ", 2, "C"),
     "columns-of-C": ("s_sub_u32 s30, s26, 0 ", "s_sub_u32 s30, s26, -1 ", 2, "C"),
     "edge-of-C": ("s_cmp_lt_i32 s26, 32 ", "s_cmp_lt_i32 s26, 31 ", 1, "C"),
-    "rows-of-A": ("s_sub_u32 s40, s25, 0 ", "s_sub_u32 s40, s25, 1 ", 1, "A"),
-    "step-of-A": ("s_add_u32 s32, s32, 0x80", "s_add_u32 s32, s32, 0x40", 2, "A"),
-    "step-of-A-in-the-loop": ("s_add_u32 s32, s32, 0x80", "s_add_u32 s32, s32, 0x40", 3, "A"),
-    "k-left": ("s_sub_u32 s29, s29, 32 ", "s_sub_u32 s29, s29, 16 ", 1, "A"),
-    "stride-of-B": ("s_add_u32 s36, s36, s40", "s_add_u32 s36, s36, s22", 6, "B"),
-    "batch-of-B": ("s_mul_i32 s40, s47, s12 ", "s_mul_i32 s40, s47, s10 ", 1, "B"),
+    "rows-of-A": ("v_cmp_gt_i32 vcc, s25, v30 ", "s_sub_u32 s30, s25, 1\n  v_cmp_gt_i32 vcc, s30, v30 ", 1, "A"),
+    "step-of-A": ("s_add_u32 s32, s32, 0x100 ", "s_add_u32 s32, s32, 0x80 ", 2, "A"),
+    "step-of-A-in-the-loop": ("s_add_u32 s32, s32, 0x100 ", "s_add_u32 s32, s32, 0x80 ", 3, "A"),
+    "k-left": ("s_sub_u32 s29, s29, 64 ", "s_sub_u32 s29, s29, 32 ", 1, "A"),
+    "stride-of-B": ("s_add_u32 s36, s36, s30", "s_add_u32 s36, s36, s22", 4, "B"),
+    "batch-of-B": ("s_mul_i32 s38, s47, s12 ", "s_mul_i32 s38, s47, s10 ", 1, "B"),
 }
 
 

@@ -189,7 +189,7 @@ def test_wrong_products_are_told() -> None:
 @pytest.mark.parametrize("kind", ("f32", "f16", "bf16", "fp8"))
 def test_every_wrong_product_is_told(kind: str) -> None:
     found, missed = Mutated(TiledComputation(64, 64, 2048, target="mi300x", dtype=kind)).told(60)
-    assert found > 20 and not missed
+    assert found > 15 and not missed
 
 
 def test_results_of_exec_are_compared_bit_by_bit(capsys: Capture, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from simgpu.asm.builder.formula import Formula, log2
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.integer_math import Term, multiply_wide
+from simgpu.asm.parts.integer_math import WideTerm, multiply_wide
 from simgpu.hardware.isa.instruction import Reg
 
 # A raw buffer has stride 0 and a range of num_records bytes. A lane whose offset is at or past them reads 0 and stores
@@ -31,7 +31,7 @@ ELEMENT_STORES = {8: "dwordx2", 4: "dword", 2: "short", 1: "byte"}
 
 
 def buffer_at(
-    k: KernelBuilder, resource: Reg, pointer: Reg, name: str, *terms: Term, nbytes: Formula | Operand = NUM_RECORDS
+    k: KernelBuilder, resource: Reg, pointer: Reg, name: str, *terms: WideTerm, nbytes: Formula | Operand = NUM_RECORDS
 ) -> None:
     """Builds a raw buffer in 4 SGPRs, whose byte 0 is the pointer + the sum of the terms. nbytes: its range.
 
@@ -49,7 +49,7 @@ def buffer_at(
     k.s_mov_b32(resource[3], RESOURCE_WORD3, note="raw, 32-bit data")
 
 
-def new_buffer(k: KernelBuilder, pointer: Reg, name: str, *terms: Term, nbytes: Formula | Operand = NUM_RECORDS) -> Reg:
+def new_buffer(k: KernelBuilder, pointer: Reg, name: str, *terms: WideTerm, nbytes: Formula | Operand = NUM_RECORDS) -> Reg:
     """Returns 4 new SGPRs with a raw buffer as `buffer_at` builds it."""
     resource = k.s.alloc(f"{name} buffer", 4)
     buffer_at(k, resource, pointer, name, *terms, nbytes=nbytes)

@@ -16,11 +16,11 @@ def scalar_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str)
 
 
 # index · stride, unsigned: scalar; a number below 2^63, an SGPR or a pair of SGPRs
-Term = tuple[Formula | Operand, Reg | int]
+WideTerm = tuple[Formula | Operand, Reg | int]
 
 
 def multiply_wide(k: KernelBuilder, product: Reg, index: Operand, stride: Operand) -> None:
-    """Emits product (an SGPR pair) = a `Term`, in 64 bits."""
+    """Emits product (an SGPR pair) = a `WideTerm`, in 64 bits."""
     low: Operand
     high: Operand
     if isinstance(stride, Reg):
@@ -37,7 +37,7 @@ def multiply_wide(k: KernelBuilder, product: Reg, index: Operand, stride: Operan
 
 
 def add_product(k: KernelBuilder, base: Reg, index: Operand, stride: Operand) -> None:
-    """Emits base (an SGPR pair) += a `Term`, in 64 bits."""
+    """Emits base (an SGPR pair) += a `WideTerm`, in 64 bits."""
     product = k.s.alloc("product", 2)
     multiply_wide(k, product, index, stride)
     k.s_add_u32(base[0], base[0], product[0])

@@ -8,7 +8,7 @@ from simgpu.asm.builder.formula import Formula, log2, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import buffer_at, new_buffer
-from simgpu.asm.parts.integer_math import Term
+from simgpu.asm.parts.integer_math import WideTerm
 from simgpu.asm.parts.lanes import lane_number
 from simgpu.asm.rows.places import Operands, Places
 from simgpu.hardware.dtypes import dtype
@@ -109,7 +109,7 @@ class RowFrame:
             return None
         return self.k.v_mul_lo_u32(self.offsets.pop(0), self.lane_row, stride)  # type: ignore[no-any-return]
 
-    def _array(self, name: str, nbytes: Formula | int, *start: Term) -> None:
+    def _array(self, name: str, nbytes: Formula | int, *start: WideTerm) -> None:
         """Builds the buffer of a vector, or of rows of a table. start: its first byte."""
         resource = new_buffer(self.k, self.arguments[name], name, *start, nbytes=nbytes)
         self.operands[name] = Operands(name, resource, self.problem.element.bytes)

@@ -149,11 +149,11 @@ def alike_fraction(weights: Array, unit: float) -> float:
     """
     rows = weights.reshape(-1, weights.shape[-1])
     some = np.unique(np.linspace(0, len(rows) - 2, PAIRS).astype(int)) if len(rows) > 1 else np.zeros(0, int)
-    fractions = [0.0]
+    alike = 0.0
     for one, other in zip(rows[some], rows[some + 1], strict=True):
         used = (one > SMALL_WEIGHT * one.max()) & (other > SMALL_WEIGHT * other.max())
         if used.any():
             factors = other[used] / one[used]
             near = np.abs(factors / np.median(factors) - 1) < unit
-            fractions.append(float(one[used][near].sum() / one.sum()))
-    return sum(fractions) / max(1, len(some))
+            alike += float(one[used][near].sum() / one.sum())
+    return alike / max(1, len(some))

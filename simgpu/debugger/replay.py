@@ -78,8 +78,7 @@ class Replay:
         items = [min(b, size - at * b) for b, size, at in zip(geometry.block, geometry.global_size, group, strict=True)]
         self._count = -(-items[0] * items[1] * items[2] // layout.LANES)
         self.initial = initial
-        self.armed: dict[int, ArmedPoints] = {}  # by the program's number
-        self._armed_at: dict[int, ArmedPoints] = {}  # by the address of the program's records
+        self.armed: dict[int, ArmedPoints] = {}  # by the address of a program's records
         self._wanted: list[tuple[int, Point]] = []  # points by record, lowered or not
         self.ordinals: Ordinals
         self._version = -1
@@ -193,10 +192,10 @@ class Replay:
                     moved = (old[at, 0] - old[self.launch.entry, 0]) - (new[at, 0] - new[self.launch.entry, 0])
                     words[BASE // 8] += int(moved)
             self.goals[self.goals != NEVER] += int(new[self.launch.entry, 0] - old[self.launch.entry, 0])
-        for number, program in self.launch.programs.items():
-            if number not in self.armed:
-                self.armed[number] = self._armed_at[program.address] = ArmedPoints(program)
-            armed = self.armed[number]
+        for program in self.launch.programs.values():
+            if program.address not in self.armed:
+                self.armed[program.address] = ArmedPoints(program)
+            armed = self.armed[program.address]
             for record, point in self._wanted:
                 if record in program.instructions and point not in armed.at(record):
                     armed.add(record, point)
@@ -293,7 +292,7 @@ class Replay:
 
     def _armed_for(self, state: Wave) -> ArmedPoints:
         """Returns the points of the program that a wave runs."""
-        return self._armed_at[state.records]
+        return self.armed[state.records]
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

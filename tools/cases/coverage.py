@@ -109,7 +109,7 @@ def _matrices(tree: TiledComputation, split: bool) -> tuple[MatrixPlan, ...]:
 
 def parts_plan(tree: TiledComputation) -> PartsPlan:
     """Returns what a second kernel does, which adds parts."""
-    from simgpu.asm.gemm.tile_order import division_words
+    from simgpu.asm.builder.formula import division_words
     from simgpu.hardware.dtypes import dtype
     from simgpu.proof.coverage.parts import PartsPlan
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simgpu.asm import EmittedKernel, emit
-from simgpu.asm.gemm.tile_order import division_words
+from simgpu.asm.builder.formula import division_words
 from simgpu.hardware.code_object import CodeObject
 from simgpu.operators import TiledComputation
 from simgpu.tools.cases.coverage import parts_plan

@@ -40,6 +40,8 @@ HIGH_HALF = 8  # op_sel's bit of the destination
 # Mnemonics that choose a byte of the destination by two bits of op_sel (LLVM, isFP8DstSelInst, FP4DstByteSel).
 BYTE_SELECT = ("v_cvt_sr_fp8", "v_cvt_sr_bf8", "v_cvt_scalef32")
 BYTE = 12
+COPIES = ("v_mov_b32", "v_mov_b64", "s_mov_b32", "s_mov_b64", "s_not_b64")
+PACKED_WORDS = ("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32")
 
 
 def registers_of(operand: Operand | None) -> frozenset[Register]:
@@ -93,6 +95,25 @@ def effect_of_code(code: bytes, target: str) -> Effect:
     frozenset({('v', 2)})
     """
     return effect_of(decode(code, 0, target))
+
+
+def word_sources(inst: Instruction) -> tuple[tuple[Reg, ...], ...]:
+    """Returns the registers that each word of the result depends on, if words are computed on their own.
+
+    Empty for other instructions. A packed operation's `op_sel` chooses a word of each source for the low word of the result,
+    `op_sel_hi` for the high one. `v_pk_mov_b32` takes the low word from src0, the high word from src1 (CDNA 3 ISA, 7.5).
+    """
+    sources = [inst.args.get(name) for name in ("src0", "src1", "src2")]
+    low, high = inst.mods.get("op_sel", 0), inst.mods.get("op_sel_hi", 7)
+    if inst.mnemonic in COPIES:
+        chosen = [[(sources[0], word)] for word in range(sources[0].count if isinstance(sources[0], Reg) else 0)]
+    elif inst.mnemonic == "v_pk_mov_b32":
+        chosen = [[(sources[word], low >> word & 1)] for word in range(2)]
+    elif inst.mnemonic in PACKED_WORDS:
+        chosen = [[(source, select >> at & 1) for at, source in enumerate(sources)] for select in (low, high)]
+    else:
+        return ()
+    return tuple(tuple(source[at] for source, at in word if isinstance(source, Reg)) for word in chosen)
 
 
 def _operand_registers(inst: Instruction, *names: str) -> frozenset[Register]:

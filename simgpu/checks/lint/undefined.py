@@ -12,6 +12,7 @@ because no lane is active, the vector registers that this code writes count as w
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,13 +25,12 @@ from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.kernels import KernelInfo
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, Reg
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
-from simgpu.hardware.timing_rules.effects import registers_of
+from simgpu.hardware.timing_rules.effects import registers_of, word_sources
 
 MOST_WAYS = 16  # most sets of facts that are tracked separately at one place
 ALL = VECTORS | span("s", 0, 102) | VCC | SCC | M0
 # The low word of these 64-bit results depends only on the low words of the sources.
 CARRY_UP = ("v_mad_u64_u32", "v_mad_i64_i32", "v_lshlrev_b64", "v_lshl_add_u64", "s_lshl_b64")
-WORD_BY_WORD = ("s_mov_b64", "s_not_b64", "v_mov_b64")
 # A defined source may decide the result of these, bit by bit or lane by lane.
 DECIDES = (
     "s_and_b", "s_or_b", "s_andn2_b", "s_orn2_b", "s_nand_b", "s_nor_b", "s_and_saveexec", "s_or_saveexec", "s_andn2_saveexec",
@@ -242,7 +242,7 @@ def _private(step: LintStep, private: int) -> int:
         return private
     name, kept = step.inst.mnemonic, 0
     if name in ("s_mov_b32", "s_mov_b64"):
-        kept = _by_word(step, private)
+        kept = _by_word(step, word_sources(step.inst), private)
     elif name in ("s_add_u32", "s_addc_u32"):
         kept = step.writes if bits(registers_of(step.inst.args.get("src0"))) & private else 0
     return private & ~step.writes | kept & ~SCC
@@ -256,8 +256,8 @@ def _carried_registers(step: LintStep, undefined: int) -> int:
         return 0
     if step.inst.mnemonic.startswith("v_writelane"):
         return 0
-    if step.inst.mnemonic in WORD_BY_WORD:
-        return _by_word(step, undefined)
+    if words := word_sources(step.inst):
+        return _by_word(step, words, undefined)
     if step.inst.mnemonic in CARRY_UP:
         return _carry_up(step, undefined)
     return step.writes & ALL
@@ -271,16 +271,15 @@ def _is_decided(step: LintStep, undefined: int) -> bool:
     return name.startswith(DECIDES) and bool(step.reads & ~undefined & ~SCC)
 
 
-def _by_word(step: LintStep, undefined: int) -> int:
-    """Returns the result's words whose source word is in the set."""
+def _by_word(step: LintStep, words: Sequence[Sequence[Reg]], undefined: int) -> int:
+    """Returns the result's words of which a source is in the set."""
     target = next(operand for name, operand in step.inst.args.items() if name in ("sdst", "vdst"))
-    source = step.inst.args.get("src0")
-    if not isinstance(source, Reg) or not isinstance(target, Reg):
+    if not isinstance(target, Reg):
         return 0
-    words = range(min(source.count, target.count))
     return bits(
-        register for word in words if bits(registers_of(source[word])) & undefined for register in registers_of(target[word])
-    )
+        register for word, sources in enumerate(words) if bits(itertools.chain(*map(registers_of, sources))) & undefined
+        for register in registers_of(target[word])
+    )  # fmt: skip
 
 
 def _carry_up(step: LintStep, undefined: int) -> int:

@@ -29,7 +29,7 @@ from simgpu.engine.program import Program
 from simgpu.hardware.isa.code.flow import INDIRECT
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.timing_rules.effects import Effect, registers_of
+from simgpu.hardware.timing_rules.effects import Effect, registers_of, word_sources
 from simgpu.hardware.timing_rules.register_use import Register
 
 LIMIT = 63  # most loads of a kernel that are followed, and most swaps
@@ -242,18 +242,13 @@ def _after_move(inst: Instruction, known: Marks) -> Marks:
     target, source = inst.args.get("vdst") or inst.args.get("sdst"), inst.args.get("src0")
     if not isinstance(target, Reg):
         return NOTHING
-    words: list[Reg | None] = []
     plain = inst.form not in ("sdwa", "dpp") and not inst.mods and not (inst.src_mods.neg or inst.src_mods.abs)
-    if inst.mnemonic in MOVES and plain and isinstance(source, Reg) and source.count == target.count:
-        words = [source[word] for word in range(source.count)]
-    elif inst.mnemonic == "v_pk_mov_b32":  # a word of either source, by op_sel
-        select = inst.mods.get("op_sel", 0)
-        sources = [inst.args.get(name) for name in ("src0", "src1")]
-        words = [side[select >> word & 1] if isinstance(side, Reg) else None for word, side in enumerate(sources)]
+    moved = inst.mnemonic in MOVES and plain and isinstance(source, Reg) and source.count == target.count
+    words = word_sources(inst) if moved or inst.mnemonic == "v_pk_mov_b32" else ()
     return frozenset(
         (register, kind)
-        for word, held in enumerate(words) for register in registers_of(target[word])
-        for place, kind in known if place in registers_of(held)
+        for word, sources in enumerate(words) for register in registers_of(target[word])
+        for place, kind in known if any(place in registers_of(held) for held in sources)
     )  # fmt: skip
 
 

@@ -61,6 +61,15 @@ def test_each_kind(row: str, target: str) -> None:
 GOOD = {
     "never used": "v_mov_b32 v9, v8\ns_mov_b32 s20, s21",
     "the other word of a copy": "s_mov_b32 s20, 0\ns_mov_b64 s[22:23], s[20:21]\nv_mov_b32 v2, s22\n" + STORE,
+    "one word for both results": (
+        "v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nv_mov_b32 v8, 0\nv_pk_mul_f32 v[2:3], v[2:3], v[8:9] op_sel_hi:[1,0]\n"
+        "global_store_dwordx2 v1, v[2:3], s[4:5]"
+    ),
+    "the chosen word of two": (
+        "v_mov_b32 v9, 0\nv_mov_b32 v2, 0\nv_mov_b32 v3, 0\nv_pk_fma_f32 v[2:3], v[2:3], v[8:9], v[2:3] op_sel:[0,1,0]\n"
+        "v_pk_mov_b32 v[4:5], v[8:9], v[2:3] op_sel:[1,1]\nv_pk_add_f32 v[2:3], v[2:3], v[4:5]\n"
+        "global_store_dwordx2 v1, v[2:3], s[4:5]"
+    ),
     "a sum's high word": "v_mov_b32 v8, 0\nv_mad_u64_u32 v[2:3], s[20:21], v1, v1, v[8:9]\n" + STORE,
     "selected or not": "v_cmp_eq_u32 vcc, 0, v1\nv_cndmask_b32 v2, v1, v9, vcc\n" + STORE,
     "spilled": "v_writelane_b32 v9, s4, 0\nv_readlane_b32 s20, v9, 0\nv_mov_b32 v2, s20\n" + STORE,
@@ -77,6 +86,18 @@ GOOD = {
     ),
     "a loaded register": "global_load_dword v2, v1, s[4:5]\ns_waitcnt vmcnt(0)\n" + STORE,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("low", [0, 1])
+@pytest.mark.parametrize("high", [0, 1])
+@pytest.mark.parametrize("undefined", [8, 9])
+def test_words_of_packed_operations(low: int, high: int, undefined: int) -> None:
+    """Only a word that op_sel or op_sel_hi chooses makes its word of the result undefined."""
+    start = "v_mov_b32 v2, 0\nv_mov_b32 v3, 0\n" + f"v_mov_b32 v{17 - undefined}, 0\n"
+    packed = f"v_pk_mul_f32 v[4:5], v[2:3], v[8:9] op_sel:[0,{low}] op_sel_hi:[1,{high}]\n"
+    for word, chosen in enumerate((low, high)):
+        findings = found("gfx90a", f"{start}{packed}global_store_dword v1, v{4 + word}, s[4:5]", **OPTIONS)
+        assert bool(findings) == (8 + chosen == undefined)
 
 
 @pytest.mark.parametrize("row", GOOD)

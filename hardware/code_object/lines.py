@@ -67,11 +67,17 @@ class LineTable:
         return place and SourceLine(*place, int(self._lines[index]))
 
     def statements(self, low: int, high: int) -> Iterator[int]:
-        """Yields the addresses from `low` to below `high` at which the compiler put the start of a statement (is_stmt)."""
+        """Yields the addresses from `low` to below `high` at which a statement begins.
+
+        The compiler marks them (is_stmt), but not where only the file changes: LLVM compares the numbers of lines
+        (AsmPrinter, DwarfDebug::beginInstruction).
+        """
         first, end = np.searchsorted(self._addresses, np.array([low, high], np.uint64))
         for index in range(int(first), int(end)):
             is_last = index + 1 >= len(self._addresses) or self._addresses[index] != self._addresses[index + 1]
-            if is_last and self._statements[index] and self._lines[index]:
+            other = max(index - 1, int(first))  # in another file, or the first row itself
+            marked = self._statements[index] or self._files[index] != self._files[other]
+            if is_last and marked and self._lines[index]:
                 yield int(self._addresses[index])
 
     def file(self, unit: int, number: int) -> tuple[str, str] | None:

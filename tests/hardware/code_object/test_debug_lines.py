@@ -123,6 +123,24 @@ def test_what_clang_writes(options: list[str]) -> None:
     assert lines > 30 and nested > 5
 
 
+SAME_NUMBER = """__attribute__((amdgpu_kernel)) void k(__attribute__((address_space(1))) int *p) {
+  p[0] = 1;
+#line 7 "waits.h"
+  __builtin_amdgcn_s_barrier();
+#line 7 "k.c"
+  p[1] = 2;
+}
+"""
+
+
+def test_statements_of_other_files() -> None:
+    """A statement begins where the file changes and the number of the line does not, which LLVM leaves unmarked."""
+    clang = ["clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib", "-g", "-O1", "-c", "k.c", "-o", "k.o"]
+    code = CodeObject.parse(file_of([clang, ["ld.lld", "-shared", "k.o", "-o", "k.co"]], {"k.c": SAME_NUMBER}, "k.co"))
+    begun = [str(code.debug.source_line(address)) for address in code.debug.statements(0, 1 << 20)]
+    assert begun.index("waits.h:7") < begun.index("k.c:7")
+
+
 @pytest.mark.skipif(not CORPUS, reason="the corpus of compiled kernels is not here")
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.exhaustive), 5], ids=["all", "a fifth"])
 def test_the_corpus(step: int) -> None:

@@ -35,6 +35,7 @@ TESTED = {"scc": SCC, "vcc": VCC_ANY, "exec": EXEC_ANY}
 TESTS = {SCC: SCC_TEST, VCC_ANY: VCC_TEST}
 NO_FACTS: Facts = frozenset()
 WORD = 0xFFFFFFFF
+MOST_WAYS = 16  # most sets of facts that are tracked separately at one place
 FLAGS = (0, 1, WORD)  # the only values of SGPRs that are tracked unless `every` is set
 EXEC_OPERAND = Reg("s", isa.EXEC, 2)
 MOVES = ("s_mov_b32", "s_mov_b64", "s_cselect_b32", "s_cselect_b64", "s_xor_b64", "s_not_b64")
@@ -108,7 +109,8 @@ class Conditions:
             ways = [dict(facts)]
             for step in steps:
                 if step.writes & self.watched or step.pc in self.compares:
-                    ways = [after for known in ways for after in self._after_step(step, known)]
+                    splits = 2 * len(ways) <= MOST_WAYS
+                    ways = [after for known in ways for after in self._after_step(step, known, splits)]
             self._after[place] = list(dict.fromkeys(frozenset(known.items()) for known in ways))
         return self._after[place]
 
@@ -135,9 +137,9 @@ class Conditions:
                 known[VALUES + register] = values
         return frozenset(known.items())
 
-    def _after_step(self, step: LintStep, known: dict[Cell, Any]) -> list[dict[Cell, Any]]:
-        name = step.inst.mnemonic
-        if name in ("s_cselect_b32", "s_cselect_b64") and SCC not in known:
+    def _after_step(self, step: LintStep, known: dict[Cell, Any], splits: bool) -> list[dict[Cell, Any]]:
+        """Returns the facts after an instruction. splits: one way may become two."""
+        if splits and SCC not in known and step.inst.mnemonic in ("s_cselect_b32", "s_cselect_b64"):
             target = self.flags.intersection(_cells(step.inst.args.get("sdst")))
             one, other = (_value(step.inst.args.get(source), known) for source in ("src0", "src1"))
             if target and one is not None and other is not None and one != other:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simgpu.checks.lint import conditions
-from simgpu.checks.lint.conditions import NO_FACTS, Conditions, Facts
+from simgpu.checks.lint.conditions import MOST_WAYS, NO_FACTS, Conditions, Facts
 from simgpu.checks.lint.flow import PathAnalysis, StraightBlocks
 from simgpu.checks.lint.registers import EXEC, M0, SCC, VCC, VECTORS, bits, span
 from simgpu.checks.lint.steps import LintStep
@@ -27,7 +27,6 @@ from simgpu.hardware.isa.instruction import FLAT_SCRATCH, Reg
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 from simgpu.hardware.timing_rules.effects import registers_of, word_sources
 
-MOST_WAYS = 16  # most sets of facts that are tracked separately at one place
 ALL = VECTORS | span("s", 0, 102) | VCC | SCC | M0
 # The low word of these 64-bit results depends only on the low words of the sources.
 CARRY_UP = ("v_mad_u64_u32", "v_mad_i64_i32", "v_lshlrev_b64", "v_lshl_add_u64", "s_lshl_b64")

@@ -128,6 +128,18 @@ def test_conditions_after_more_of_them_than_are_tracked(more: int) -> None:
     assert finding.place == "v2"
 
 
+def test_many_conditions_in_one_block() -> None:
+    """Code of clang -O0 keeps each comparison in registers: thirty split no block into 2^30 paths."""
+    kept = "".join(f"s_bitcmp1_b32 s4, {at}\ns_cselect_b64 s[{20 + 2 * at}:{21 + 2 * at}], -1, 0\n" for at in range(30))
+    used = "".join(
+        f"s_and_b64 vcc, exec, s[{20 + 2 * at}:{21 + 2 * at}]\ns_cbranch_vccz past{at}\nv_mov_b32 v2, {at}\npast{at}:\n"
+        for at in range(30)
+    )
+    assert found("gfx90a", f"v_mov_b32 v2, 0\n{kept}{used}{STORE}", **OPTIONS, next_free_sgpr=96) == []
+    (finding,) = found("gfx90a", kept + used + STORE, **OPTIONS, next_free_sgpr=96)
+    assert finding.place == "v2"
+
+
 @pytest.mark.parametrize("target", ["gfx908", "gfx90a", "gfx942", "gfx950"])
 def test_what_a_launch_gives(target: str) -> None:
     """Registers that the descriptor requests are defined, and no others."""

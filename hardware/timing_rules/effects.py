@@ -10,7 +10,7 @@ from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa import instruction as isa
-from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Operand, Reg
+from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Literal, Operand, Reg
 from simgpu.hardware.isa.kinds import GPR_INDEXING, MESSAGES, STATE_BRANCHES, ControlKind, Flag
 from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import mask
@@ -102,6 +102,7 @@ def word_sources(inst: Instruction) -> tuple[tuple[Reg, ...], ...]:
 
     Empty for other instructions. A packed operation's `op_sel` chooses a word of each source for the low word of the result,
     `op_sel_hi` for the high one. `v_pk_mov_b32` takes the low word from src0, the high word from src1 (CDNA 3 ISA, 7.5).
+    A field that `s_bfe` takes from 64 bits may lie in one word.
     """
     sources = [inst.args.get(name) for name in ("src0", "src1", "src2")]
     low, high = inst.mods.get("op_sel", 0), inst.mods.get("op_sel_hi", 7)
@@ -111,6 +112,9 @@ def word_sources(inst: Instruction) -> tuple[tuple[Reg, ...], ...]:
         chosen = [[(sources[word], low >> word & 1)] for word in range(2)]
     elif inst.mnemonic in PACKED_WORDS:
         chosen = [[(source, select >> at & 1) for at, source in enumerate(sources)] for select in (low, high)]
+    elif inst.mnemonic in ("s_bfe_u64", "s_bfe_i64") and isinstance(sources[1], Literal):
+        first, bits = sources[1].value & 63, sources[1].value >> 16 & 127
+        chosen = [[(sources[0], word) for word in range(2) if first < 32 * word + 32 and 32 * word < first + bits]] * 2
     else:
         return ()
     return tuple(tuple(source[at] for source, at in word if isinstance(source, Reg)) for word in chosen)

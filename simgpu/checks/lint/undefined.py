@@ -5,7 +5,7 @@ arithmetic pass undefined values on. Undefined values matter in an address, a br
 matrix product.
 
 Registers and memory are tracked as wholes. A register counts as written after a partial write, a write in some lanes, or a
-load. A bitwise operation or selection of a defined and an undefined register gives a written one. If a branch skips code
+load. A bitwise operation, selection or packing of a defined and an undefined register gives a written one. If a branch skips code
 because no lane is active, the vector registers that this code writes count as written: no lane would have run it.
 """
 
@@ -33,7 +33,7 @@ CARRY_UP = ("v_mad_u64_u32", "v_mad_i64_i32", "v_lshlrev_b64", "v_lshl_add_u64",
 # A defined source may decide the result of these, bit by bit or lane by lane.
 DECIDES = (
     "s_and_b", "s_or_b", "s_andn2_b", "s_orn2_b", "s_nand_b", "s_nor_b", "s_and_saveexec", "s_or_saveexec", "s_andn2_saveexec",
-    "s_orn2_saveexec", "s_andn1_saveexec", "s_orn1_saveexec", "v_and_b", "v_or_b", "v_bfi_b", "v_perm_b",
+    "s_orn2_saveexec", "s_andn1_saveexec", "s_orn1_saveexec", "v_and_b", "v_or_b", "v_bfi_b", "v_perm_b", "v_cvt_pk", "v_pack_b",
 )  # fmt: skip
 SELECTS = ("s_cselect", "v_cndmask")
 

@@ -39,6 +39,9 @@ BROKEN = {
     ),
     "carried by a comparison": ("s_cmp_eq_u32 s20, 0\ns_cbranch_scc1 past\npast:", "s_mov_b32 s20, 0", "scc"),
     "one word of two": ("s_mov_b32 s20, 0\ns_mov_b64 s[22:23], s[20:21]\nv_mov_b32 v2, s23\n" + STORE, "s_mov_b32 s21, 0", "v2"),
+    "a field of two words": (
+        "s_mov_b32 s20, 0\ns_bfe_u64 s[22:23], s[20:21], 0x8001c\nv_mov_b32 v2, s22\n" + STORE, "s_mov_b32 s21, 0", "v2",
+    ),
     "one way of two": ("s_cmp_eq_u32 s4, 0\ns_cbranch_scc1 past\nv_mov_b32 v2, 0\npast:\n" + STORE, "v_mov_b32 v2, 1", "v2"),
     "a loop's first round": (
         "s_mov_b32 s20, 3\nloop:\n" + STORE + "\nv_mov_b32 v2, 0\ns_sub_u32 s20, s20, 1\ns_cmp_lg_u32 s20, 0\ns_cbranch_scc1 loop",
@@ -70,6 +73,8 @@ GOOD = {
         "v_pk_mov_b32 v[4:5], v[8:9], v[2:3] op_sel:[1,1]\nv_pk_add_f32 v[2:3], v[2:3], v[4:5]\n"
         "global_store_dwordx2 v1, v[2:3], s[4:5]"
     ),
+    "a field of the other word": "s_mov_b32 s20, 0\ns_bfe_i64 s[22:23], s[20:21], 0x80000\nv_mov_b32 v2, s23\n" + STORE,
+    "the other half of a pack": "v_cvt_pkrtz_f16_f32 v2, v1, v9\nglobal_store_short v1, v2, s[4:5]",
     "a sum's high word": "v_mov_b32 v8, 0\nv_mad_u64_u32 v[2:3], s[20:21], v1, v1, v[8:9]\n" + STORE,
     "selected or not": "v_cmp_eq_u32 vcc, 0, v1\nv_cndmask_b32 v2, v1, v9, vcc\n" + STORE,
     "spilled": "v_writelane_b32 v9, s4, 0\nv_readlane_b32 s20, v9, 0\nv_mov_b32 v2, s20\n" + STORE,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from simgpu.version import VERSION
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SIZES = ("-m", "40", "-n", "33", "-k", "21")
@@ -130,7 +130,7 @@ def test_a_checkout_that_is_not_installed(installed: Path, tmp_path: Path) -> No
     links = {path.name for path in (ROOT / "simgpu").iterdir() if path.is_symlink()}
     assert links == {"asm", "docs", "hardware", "operators", "tools"}
     program = "import simgpu, simgpu.tools.cli as cli; print(simgpu.asm.__file__); cli.main(['layout', 'v_mfma_f32_16x16x4f32'])"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH}
     done = subprocess.run([installed, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert Path(done.stdout.splitlines()[0]).is_relative_to(ROOT) and "v_mfma_f32_16x16x4f32" in done.stdout
 

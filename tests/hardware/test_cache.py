@@ -17,7 +17,7 @@ import pytest
 
 from simgpu.hardware import cache
 from simgpu.hardware.cache import CacheRefused, Folder
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH
 
 OTHER = 65534  # nobody
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
@@ -263,7 +263,7 @@ print(compiler().loaded, compiler().compiled)
 
 
 def _run(place: Path) -> tuple[list[str], str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SIMGPU_CACHE_DIR": str(place)}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, "SIMGPU_CACHE_DIR": str(place)}
     done = subprocess.run([sys.executable, "-c", RUN], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.split(), done.stderr
@@ -300,7 +300,7 @@ def test_a_process_killed_while_it_writes_leaves_a_whole_file(base: Path) -> Non
     Folder("things").store("name", bytes(1 << 20))
     for _ in range(8):
         command = [sys.executable, "-c", STORE]
-        with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE) as writer:
+        with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": PYTHON_PATH}, stdout=subprocess.PIPE) as writer:
             assert writer.stdout is not None and writer.stdout.readline() == b"begun\n"
             time.sleep(rng.random() / 50)
             writer.kill()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH
 
 SECONDS = 300
 # The fork server has no threads and runs nothing else.
@@ -24,7 +24,7 @@ FORKS.set_forkserver_preload([
 
 def hip(*words: object) -> subprocess.CompletedProcess[str]:
     """Runs `simgpu hip WORDS` to its end."""
-    return simgpu(["hip", *map(str, words)], Path.cwd(), {**os.environ, "PYTHONPATH": str(ROOT)})
+    return simgpu(["hip", *map(str, words)], Path.cwd(), {**os.environ, "PYTHONPATH": PYTHON_PATH})
 
 
 def simgpu(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -51,7 +51,7 @@ def forked(
     function: Callable[[Any], object], argument: Any, folder: Path, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Returns what function(argument) printed in a process, and the process's status."""
-    with tempfile.TemporaryDirectory() as scratch, patch.dict(os.environ, {"PYTHONPATH": str(ROOT)}):  # of the fork server
+    with tempfile.TemporaryDirectory() as scratch, patch.dict(os.environ, {"PYTHONPATH": PYTHON_PATH}):  # of the fork server
         files = Path(scratch, "out"), Path(scratch, "err")
         process = FORKS.Process(target=_run, args=(function, argument, folder, dict(environment), files))
         process.start()

@@ -24,7 +24,7 @@ from unittest.mock import patch
 from simgpu.tools.cli import main as main_of_simgpu
 from tests.support import forks
 from tests.support.hip_server import GPU, build
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH
 from tests.tools.test_exec import SCALE, code_object
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
@@ -97,7 +97,7 @@ def _inside(words: list[str], folder: Path, environment: dict[str, str]) -> tupl
 
 
 def _outside(words: list[str], folder: Path, environment: dict[str, str]) -> tuple[str, str]:
-    done = forks.simgpu(words, folder, {**environment, "PYTHONPATH": str(ROOT)})
+    done = forks.simgpu(words, folder, {**environment, "PYTHONPATH": PYTHON_PATH})
     return done.stdout, done.stderr
 
 

@@ -21,7 +21,7 @@ from simgpu import asm
 from simgpu.operators import TiledComputation
 from simgpu.tools.cli import BROKEN_PIPE, INTERRUPTED, main
 from tests.support.exhaustive import examples, left_out
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH, ROOT
 
 SIZES = ["-m", "8", "-n", "8", "-k", "8"]
 BAD = {
@@ -166,7 +166,7 @@ def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
     """Ctrl-C leaves no traceback, no process and no half-written file; 200 moments were tried by hand."""
     rng = random.Random(5)
     command = [sys.executable, "-m", "simgpu", "run", "gemm", "-m", "70", "-n", "60", "-k", "50"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, "TMPDIR": str(tmp_path)}
 
     def begun() -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -192,7 +192,7 @@ def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
 @pytest.mark.parametrize("most", [left_out(0), 3000])
 def test_a_full_disk(tmp_path: Path, most: int) -> None:
     """Files may have at most `most` bytes: there is a message, and nothing half written; commands without a file run."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SIMGPU_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, "SIMGPU_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"  # Python 3.11 keeps the beginning of a module's bytecode
     for words, status in ((["tree", "gemm", *SIZES], 0), (["emit", "gemm", *SIZES, "-o", "k.s"], 2), (["run", "gemm", *SIZES], 2)):
         command = [sys.executable, "-m", "simgpu", *words]
@@ -208,7 +208,7 @@ def test_a_full_disk(tmp_path: Path, most: int) -> None:
 @pytest.mark.parametrize("home", [None, "/proc/nothing", left_out("/proc")])
 def test_no_home(tmp_path: Path, home: str | None) -> None:
     lacking = ("HOME", "SIMGPU_CACHE_DIR", "XDG_CACHE_HOME")
-    environment = {name: value for name, value in os.environ.items() if name not in lacking} | {"PYTHONPATH": str(ROOT)}
+    environment = {name: value for name, value in os.environ.items() if name not in lacking} | {"PYTHONPATH": PYTHON_PATH}
     environment |= {"HOME": home} if home else {}
     command = [sys.executable, "-m", "simgpu", "run", "softmax", "--rows", "1", "-n", "8"]  # few handlers to compile
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -12,7 +12,7 @@ from simgpu.tools.torch import suites
 from simgpu.tools.torch.results import ResultWriter, read
 from tests.support import forks, transcripts
 from tests.support.exhaustive import left_out
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH, ROOT
 
 SUITE = '''
 import numpy as np
@@ -127,7 +127,7 @@ def test_out_of_bounds(ones):
 
 def suite(folder: Path, *options: str, text: str = SUITE) -> subprocess.CompletedProcess[str]:
     (folder / "test_suite.py").write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the checkout's plugin, not an installed one
     plugins = ["-p", "no:cacheprovider", "-p", "simgpu.tools.torch.pytest_plugin", "-p", "simgpu.tools.pytest_kernels"]
     return forks.pytest([*plugins, "-rA", "-q", *options], folder, environment)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from simgpu.tools.torch import rocm
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH
 from tests.support.pretended_gpu import double, kernels, pretended_gpu, session, simgpu, torch  # noqa: F401  (the fixture)
 
 
@@ -422,7 +422,7 @@ if "child" in sys.argv:
 
 def script(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **variables}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **variables}
     command = [sys.executable, str(folder / "script.py"), *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH
 
 FIRST = """import sys
 from simgpu.machine.jit import compiler
@@ -20,8 +20,7 @@ print(bool(compiler().compiled), "simgpu.machine.runtime.translate" in sys.modul
 
 
 def first(cache: Path) -> str:
-    paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    environment = {**os.environ, "PYTHONPATH": paths, "SIMGPU_CACHE_DIR": str(cache)}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, "SIMGPU_CACHE_DIR": str(cache)}
     return subprocess.run([sys.executable, "-c", FIRST], env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 

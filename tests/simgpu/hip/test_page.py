@@ -20,7 +20,7 @@ from simgpu.hip.record import KernelRecord
 from simgpu.tools.verbs.hip import _row
 from tests.support import transcripts
 from tests.support.hip_compiler import PROGRAMS, compiled
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH, ROOT
 
 PAGE = ROOT / "docs" / "tutorials" / "hip.md"
 SOURCE = re.compile(r"^```cpp\n(.*?)^```$", re.M | re.S)
@@ -50,7 +50,7 @@ def printed(folder: Path) -> str:
             parsed = transcripts.COMMAND.match(entry.line)
             assert parsed
             command = [sys.executable, "-P", "-m", "simgpu.tools.cli", *shlex.split(parsed["words"])]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            environment = {**os.environ, "PYTHONPATH": PYTHON_PATH}
             streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT if parsed["errors"] else subprocess.PIPE}
             done = subprocess.run(command, cwd=folder, text=True, env=environment, timeout=300, **streams)
             lines = (line.rstrip() for line in done.stdout.splitlines())

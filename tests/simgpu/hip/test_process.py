@@ -17,13 +17,13 @@ from simgpu.hip.program import inspect
 from tests.simgpu.hip.test_programs import TARGETS
 from tests.support.forks import hip
 from tests.support.hip_compiler import ZIG, host_compiler, program, run
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH
 
 COMMAND = (sys.executable, "-P", "-m", "simgpu.tools.cli", "hip")
 
 
 def shell(script: str, **more: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, **more}
     return subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=300, env=environment)
 
 
@@ -140,7 +140,7 @@ def test_the_exit_status_is_the_programs(tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_is_killed_takes_its_server_along() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH}
     launcher = subprocess.Popen([*COMMAND, program("sleeps", "gfx942")], stdout=subprocess.PIPE, text=True, env=environment)
     assert launcher.stdout is not None
     asleep = int(launcher.stdout.readline())

@@ -30,7 +30,7 @@ from simgpu.machine.mode import UP, Mode
 from simgpu.machine.operands import Plan
 from tests.simgpu.engine.test_refusals import instances
 from tests.support.host_kernels import digests
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH, ROOT
 
 X86 = platform.machine() in ("x86_64", "AMD64")
 AARCH64, LINUX64 = "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"
@@ -44,8 +44,7 @@ CPUS = {"haswell": [*COMMON, "gemm f16 gfx942", "matrices"], "nehalem": [*COMMON
 def test_an_older_cpu_gives_the_same_bits(cpu: str) -> None:
     if cpu == "haswell" and not llvm.get_host_cpu_features().get("avx2"):
         pytest.skip("this host has no AVX2")
-    paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    environment = {**os.environ, "PYTHONPATH": paths, "SIMGPU_HOST_CPU": cpu}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, "SIMGPU_HOST_CPU": cpu}
     environment.pop("SIMGPU_HOST_FEATURES", None)
     script = str(ROOT / "tests" / "support" / "host_kernels.py")
     done = subprocess.run([sys.executable, script, *CPUS[cpu]], env=environment, capture_output=True, text=True, timeout=300)

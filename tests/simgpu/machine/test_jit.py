@@ -23,7 +23,7 @@ from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.host import ask
 from simgpu.machine.mode import Mode
 from tests.simgpu.engine.test_refusals import instances
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH
 
 
 @pytest.fixture(autouse=True)
@@ -203,8 +203,7 @@ def names() -> dict[str, str]:
 def test_another_process_makes_the_same_ir(folder: Path) -> None:
     """Compares with a process in which the order of sets differs."""
     program = "import json; from tests.simgpu.machine.test_jit import names; print(json.dumps(names()))"
-    paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "7", "SIMGPU_CACHE_DIR": str(folder / "other")}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, "PYTHONHASHSEED": "7", "SIMGPU_CACHE_DIR": str(folder / "other")}
     other = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout
     own = names()
     assert json.loads(other) == own and len(own) > 20

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.places import ROOT
+from tests.support.places import PYTHON_PATH, ROOT
 
 pytest.importorskip("triton", reason="Triton is an optional extra")
 
@@ -67,7 +67,7 @@ def test_a_kernel_that_outlives_its_session_dies_in_silence() -> None:
         print("done")
     """
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", text], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        [sys.executable, "-W", "ignore", "-c", text], env={**os.environ, "PYTHONPATH": PYTHON_PATH}, capture_output=True, text=True
     )
     assert done.stdout == "done\n" and not done.stderr
 
@@ -101,7 +101,7 @@ def test_a_driver_module_that_is_loaded_anew_finds_the_session() -> None:
         print(out.sum())
     """
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", text], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        [sys.executable, "-W", "ignore", "-c", text], env={**os.environ, "PYTHONPATH": PYTHON_PATH}, capture_output=True, text=True
     )
     assert done.stdout == "16.0\n", done.stderr
 

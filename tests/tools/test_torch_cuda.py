@@ -485,3 +485,9 @@ def test_registered_host_memory_is_pinned_and_kernels_reach_it() -> None:
     assert out.tolist() == [2] * 64
     assert runtime.cudaHostUnregister(host.data_ptr()) == 0 != runtime.cudaHostUnregister(host.data_ptr())
     assert not host.is_pinned()
+
+
+def test_libraries_of_real_gpus_are_not_there() -> None:
+    """A build with CUDA has them, and PyTorch would call them."""
+    x = torch.ones(2, device="cuda")
+    assert not torch.cuda.nccl.is_available([x]) and not torch._use_cudnn_rnn_flatten_weight()

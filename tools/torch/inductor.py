@@ -20,6 +20,8 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._dynamo import guards as dynamo_guards
+from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.device_interface import get_interface_for_device, register_interface_for_device
 from torch._dynamo.variables import script_object
 from torch._dynamo.variables.tensor import TensorVariable
@@ -34,7 +36,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from simgpu.machine.compiling.helpers import hardware_threads
-from simgpu.tools.torch.cuda import autocast, generators, traced
+from simgpu.tools.torch.cuda import autocast, generators, streams, traced
 from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, on_host, pretend_gpu, run_pretended
 from simgpu.tools.torch.places import current_place, device_at, mark, on_gpu, place_of
 from simgpu.triton.driver import active_driver
@@ -157,6 +159,15 @@ def _to_gpu(variable: TensorVariable, tx: Any, *args: Any, **options: Any) -> An
     named = next((value.as_python_constant() for value in (*args, *options.values())), None)
     device = f"cuda:{named}" if type(named) is int else str(named or "cuda")
     return variable.call_method(tx, "to", [variable.build(tx, device)], {})
+
+
+def _patch_method(stack: contextlib.ExitStack, name: str, traced_as: Callable[..., Any]) -> None:
+    """Makes Dynamo trace a tensor's method by a function, until the stack ends: in its table of methods, before 2.15 by a name."""
+    table = getattr(TensorVariable, "tp_methods", {})
+    if table:
+        stack.enter_context(mock.patch.dict(table, {name: type(table["size"])(traced_as)}))
+    else:
+        stack.enter_context(mock.patch.object(TensorVariable, f"method_{name}", traced_as, create=True))
 
 
 def _example(placeholder: Node) -> Any:
@@ -284,11 +295,12 @@ def inductor() -> Iterator[None]:
             (ast, "parse", _parse_alone),
             (AsyncCompile, "process_pool", staticmethod(_compilers)),
             (type(benchmarker), "benchmark_gpu", staticmethod(_modelled_ms)),
+            *((module, "get_current_stream", streams.current) for module in (dynamo_utils, dynamo_guards)),
         ):  # fmt: skip
-            stack.enter_context(mock.patch.object(owner, name, answer))
+            stack.enter_context(mock.patch.object(owner, name, answer, create=owner in (dynamo_utils, dynamo_guards)))
         for name, function in generators.ANSWERS.items():  # Dynamo leaves out PyTorch's own, too
             if callable(function):
                 stack.enter_context(mock.patch(f"torch.{name}", torch.compiler.disable(function)))
-        stack.enter_context(mock.patch.object(TensorVariable, "method_cuda", _to_gpu, create=True))
+        _patch_method(stack, "cuda", _to_gpu)
         stack.enter_context(mock.patch.object(TensorVariable, "device", property(_traced_device, _keep), create=True))
         yield

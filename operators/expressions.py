@@ -18,7 +18,7 @@ Number = int | float
 SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 LARGEST_POWER = 16
 SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)  # magnitudes of constants
-FUNCTIONS = ("maximum", "minimum", "absolute", "sqrt", "rsqrt", "exp", "log", "binade")
+FUNCTIONS = ("maximum", "minimum", "absolute", "sqrt", "rsqrt", "exp", "log", "binade", "select")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Value:
         return _apply("absolute", self)
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("a leaf has no value yet, so it cannot decide an `if`: use maximum and minimum")
+        raise TypeError("a leaf has no value yet, so it cannot decide an `if`: use maximum, minimum and select")
 
     def __float__(self) -> NoReturn:
         raise TypeError(f"a leaf is no float: use {', '.join(FUNCTIONS)} of simgpu.operators.expressions, not math or numpy")
@@ -135,6 +135,16 @@ def log(x: Value | Number) -> Value:
 def binade(x: Value | Number) -> Value:
     """Returns the largest power of two that is at most |x|: x without its sign and mantissa, 0 for 0 and subnormal numbers."""
     return _apply("binade", x)
+
+
+def select(condition: Value | Number, yes: Value | Number, no: Value | Number) -> Value:
+    """Returns `yes` if the condition is larger than 0, else `no`, which is also the result of a condition that is NaN.
+
+    >>> x = Value("argument", name="x")
+    >>> evaluate(select(x, 1, 0.5 * x), {"x": np.array([-4.0, 3.0, np.nan])}, NUMPY)
+    array([-2.,  1., nan])
+    """
+    return _apply("select", condition, yes, no)
 
 
 def _text(value: Value) -> tuple[str, int]:
@@ -248,6 +258,7 @@ NUMPY: dict[str, Callable[..., Any]] = {
     **{name: getattr(np, name) for name in (*SYMBOLS, "maximum", "minimum", "absolute", "sqrt", "exp", "log")},
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "binade": _binade,
+    "select": lambda condition, yes, no: np.where(condition > 0, yes, no),
 }
 # As instructions compute, whatever the arguments.
 F32: dict[str, Callable[..., Any]] = {**NUMPY, "constant": np.float32}

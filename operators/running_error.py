@@ -121,6 +121,15 @@ def _choose(function: Callable[..., Any]) -> Callable[[Bounded, Bounded], Bounde
     return choose
 
 
+def _select(condition: Bounded, yes: Bounded, no: Bounded) -> Bounded:
+    """The exact choice, unless the condition's sign is in doubt: then the kernel may have chosen the other value."""
+    value = np.where(condition.value > 0, yes.value, no.value)
+    own = np.where(condition.value > 0, yes.error, no.error)
+    doubt = (np.abs(condition.value) <= condition.error) & (condition.error > 0)
+    other = np.where(np.isnan(yes.value - no.value), np.inf, np.abs(yes.value - no.value)) + np.maximum(yes.error, no.error)
+    return Bounded(value, np.where(doubt, other, own))
+
+
 ARITHMETIC: dict[str, Callable[..., Bounded]] = {
     "constant": _constant,
     "add": lambda x, y: Bounded.of(x.value + y.value, x.error + y.error),
@@ -135,4 +144,5 @@ ARITHMETIC: dict[str, Callable[..., Bounded]] = {
     "exp": _exp,
     "log": _log,
     "binade": _binade,
+    "select": _select,
 }

@@ -15,6 +15,7 @@ from simgpu.operators.expressions import NUMPY, Value, operations
 MAGNITUDE = 0x7FFFFFFF  # bits of an f32 other than its sign
 EXPONENT = 0x7F800000
 LN2 = math.log(2)
+COMPARING = ("maximum", "minimum", "select")  # operations that overwrite VCC
 
 
 class Computation:
@@ -72,6 +73,9 @@ class Computation:
         if len(operands) == 1:
             self._emit_one(op, target, operands[0], scratch)
             return
+        if op == "select":
+            self._select(target, *operands)
+            return
         k, (x, y) = self.k, operands
         if op == "divide":
             self._divide(target, x, y, scratch)
@@ -110,6 +114,21 @@ class Computation:
         else:
             k.v_mov_b32(scratch, 1 / float(y) if float(y) else float("inf"))
         k.v_mul_f32(target, x, scratch)
+
+    def _select(self, target: Reg, condition: Operand, yes: Operand, no: Operand) -> None:
+        """Emits the second value if the condition is larger than 0, else the third. Only the third may be a constant."""
+        k = self.k
+        held = {}
+        for name, operand in (("condition", condition), ("chosen", yes)):
+            held[name] = operand
+            if not isinstance(operand, Reg):
+                held[name] = k.v.alloc(name)
+                k.v_mov_b32(held[name], operand)
+        k.v_cmp_lt_f32("vcc", 0, held["condition"])
+        k.v_cndmask_b32(target, no, held["chosen"], "vcc")
+        for name, operand in (("condition", condition), ("chosen", yes)):
+            if held[name] is not operand:
+                k.v.free(held[name])
 
     def _choose(self, op: str, target: Reg, x: Operand, y: Operand, scratch: Reg | None) -> None:
         """Emits the maximum or minimum; a NaN stays, which v_max_f32 and v_min_f32 drop."""

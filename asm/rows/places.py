@@ -113,8 +113,12 @@ class Places:
             return
         for number in range(self.chunk):
             if number in (0, self.overlap):
-                self._has(group, whole=number < self.overlap)
+                self.counts(group, number)
             yield number
+
+    def counts(self, group: int, number: int) -> None:
+        """Emits VCC = an element of a group's chunk counts."""
+        self._has(group, whole=number < self.overlap)
 
     # -- memory ------------------------------------------------------------------------------
 

@@ -11,11 +11,12 @@ from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.asm.parts.elements import Elements
-from simgpu.asm.parts.expressions import Computation
+from simgpu.asm.parts.expressions import COMPARING, Computation
 from simgpu.asm.parts.lanes import lane_number, lanes_reduce, row_reduce, unpack_chunk
 from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.expressions import operations
 from simgpu.operators.rows.program import Step
 
 COMBINE = {"sum": "v_add_f32", "maximum": "v_max_f32"}
@@ -109,6 +110,7 @@ class Values:
         k, (group,) = self.k, place.groups
         elements, sure = self._elements(place), group < self.places.sure
         counting = iter(range(len(elements))) if sure else self.places.counting(group)
+        compares = any(one.op in COMPARING for one in operations(*(step.rest for step in steps)))
         for number in counting:
             given = elements[number]
             computed = Computation(k, [step.rest for step in steps], given)
@@ -116,6 +118,8 @@ class Values:
                 found = self.scratch if not sure or step.rest.op != "argument" else given[step.rest.name]
                 computed.register(step.rest, found)
                 if not sure:
+                    if compares:
+                        self.places.counts(group, number)
                     k.v_mov_b32(self.neutral, NEUTRAL[step.combine])
                     k.v_cndmask_b32(found, self.neutral, found, "vcc", note="does not count")
                 k.emit(COMBINE[step.combine], given[step.name], found, given[step.name])

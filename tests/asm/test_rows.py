@@ -28,7 +28,7 @@ from simgpu.operators import (
     SiluMul,
     reference,
 )
-from simgpu.operators.expressions import Value, absolute, exp, maximum, sqrt
+from simgpu.operators.expressions import Value, absolute, exp, maximum, select, sqrt
 from simgpu.operators.levels import Level, TileLoop
 from simgpu.operators.rows.problem import RESULTS, TYPES
 from simgpu.operators.traffic import block_counters
@@ -85,7 +85,27 @@ class GatedQuantise(RowOperator):
         return {"Y": gated / scale, "scale": scale}
 
 
-KINDS = (RmsNorm, AddRmsNorm, LayerNorm, Rope, Quantise, MxQuantise, SiluMul, RowSum, RowMax, Softmax, GatedQuantise)
+@dataclass(frozen=True)
+class Hinge(RowOperator):
+    """Comparisons in two sums of one pass, and in a result."""
+
+    name, sums = "hinge", ("above", "chosen")
+
+    def above(self, x: Value) -> Value:
+        return maximum(x, -1) + 2
+
+    def chosen(self, x: Value) -> Value:
+        return select(x - 0.5, x, 1)
+
+    def y(self, x: Value, above: Value, chosen: Value) -> Value:
+        return select(x, above, chosen) / (above + 1)
+
+    def reference(self, x: Any) -> Any:  # type: ignore[override]
+        above, chosen = ((np.maximum(x, -1) + 2).sum(1, keepdims=True), np.where(x > 0.5, x, 1).sum(1, keepdims=True))
+        return np.where(x > 0, above, chosen) / (above + 1)
+
+
+KINDS = (RmsNorm, AddRmsNorm, LayerNorm, Rope, Quantise, MxQuantise, SiluMul, RowSum, RowMax, Softmax, GatedQuantise, Hinge)
 WHOLE = (RmsNorm, AddRmsNorm, LayerNorm)  # divide by the number of elements
 
 
@@ -137,7 +157,7 @@ HELD = [
     (SiluMul(2, 6001 * 2, "f16"), "mi300x", dict(waves_row=4, loads=3)),
     (Quantise(3, 2051, "f32", group=128), "mi100", dict(chunk=4)),
     (RowSum(200, 70001, "f32"), "mi100", dict(waves_row=8)),
-    (Softmax(2, 150001, "f16"), "mi210", dict(reads=3)),
+    (Softmax(2, 150001, "f16"), "mi210", dict(reads=3)), (Hinge(3, 1003), "mi300x", {}),
 ]
 SPLIT = [
     (LayerNorm(1, 100003, "f16"), "mi300x", 3), (RowSum(3, 70001), "mi355x", 2), (AddRmsNorm(2, 98305, "bf16"), "mi100", 2),

@@ -24,6 +24,7 @@ from simgpu.operators.expressions import (
     maximum,
     operations,
     rsqrt,
+    select,
     sqrt,
     trace,
 )
@@ -40,7 +41,8 @@ def values(depth: int = 3) -> st.SearchStrategy[Value]:
     def grown(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
         one = st.tuples(st.sampled_from(SINGLE), inner).map(lambda given: Value(given[0], (given[1],)))
         two = st.sampled_from((*SYMBOLS, "maximum", "minimum"))
-        return one | st.tuples(two, inner, inner).map(lambda given: Value(given[0], given[1:]))
+        three = st.tuples(inner, inner, inner).map(lambda given: Value("select", given))
+        return one | st.tuples(two, inner, inner).map(lambda given: Value(given[0], given[1:])) | three
 
     return st.recursive(leaf, grown, max_leaves=2**depth)
 
@@ -67,7 +69,8 @@ def test_a_bound_is_not_loose() -> None:
 
 
 def test_text_keeps_the_order_of_operations() -> None:
-    for value in ((X - Y) * X, X - (Y - X), X / (Y * X), -(X + 1) / 2, maximum(X * X, 0) - exp(-X), sqrt(abs(X) / 3)):
+    chosen = select(X - Y, 1, X)
+    for value in ((X - Y) * X, X - (Y - X), X / (Y * X), -(X + 1) / 2, maximum(X * X, 0) - exp(-X), sqrt(abs(X) / 3), chosen):
         names = {name: getattr(expressions, name) for name in FUNCTIONS}
         again = eval(str(value), {"x": X, "y": Y, **names})
         given = {"x": np.float64(1.7), "y": np.float64(0.3)}
@@ -85,7 +88,7 @@ def test_operations_are_shared_and_in_order() -> None:
     ("function", "said"),
     [
         (lambda x: x if x > 0 else 0, "not supported"),
-        (lambda x: 1 if x else 0, "maximum and minimum"),
+        (lambda x: 1 if x else 0, "maximum, minimum and select"),
         (lambda x: float(x), "not math or numpy"),
         (lambda x: np.sqrt(x), "ufunc"),
         (lambda x: x * "2", "no number"),

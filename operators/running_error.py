@@ -122,7 +122,7 @@ def _choose(function: Callable[..., Any]) -> Callable[[Bounded, Bounded], Bounde
 
 
 def _select(condition: Bounded, yes: Bounded, no: Bounded) -> Bounded:
-    """The exact choice, unless the condition's sign is in doubt: then the kernel may have chosen the other value."""
+    """Chooses exactly, unless the condition's sign is in doubt: then the kernel may have chosen the other value."""
     value = np.where(condition.value > 0, yes.value, no.value)
     own = np.where(condition.value > 0, yes.error, no.error)
     doubt = (np.abs(condition.value) <= condition.error) & (condition.error > 0)

@@ -117,18 +117,16 @@ class Computation:
 
     def _select(self, target: Reg, condition: Operand, yes: Operand, no: Operand) -> None:
         """Emits the second value if the condition is larger than 0, else the third. Only the third may be a constant."""
-        k = self.k
-        held = {}
-        for name, operand in (("condition", condition), ("chosen", yes)):
-            held[name] = operand
+        k, own = self.k, []
+        registers = []
+        for operand in (condition, yes):
             if not isinstance(operand, Reg):
-                held[name] = k.v.alloc(name)
-                k.v_mov_b32(held[name], operand)
-        k.v_cmp_lt_f32("vcc", 0, held["condition"])
-        k.v_cndmask_b32(target, no, held["chosen"], "vcc")
-        for name, operand in (("condition", condition), ("chosen", yes)):
-            if held[name] is not operand:
-                k.v.free(held[name])
+                own.append(k.v.alloc("constant"))
+                k.v_mov_b32(own[-1], operand)
+            registers.append(operand if isinstance(operand, Reg) else own[-1])
+        k.v_cmp_lt_f32("vcc", 0, registers[0])
+        k.v_cndmask_b32(target, no, registers[1], "vcc")
+        k.v.free(*own)
 
     def _choose(self, op: str, target: Reg, x: Operand, y: Operand, scratch: Reg | None) -> None:
         """Emits the maximum or minimum; a NaN stays, which v_max_f32 and v_min_f32 drop."""

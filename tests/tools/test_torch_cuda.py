@@ -490,4 +490,4 @@ def test_registered_host_memory_is_pinned_and_kernels_reach_it() -> None:
 def test_libraries_of_real_gpus_are_not_there() -> None:
     """A build with CUDA has them, and PyTorch would call them."""
     x = torch.ones(2, device="cuda")
-    assert not torch.cuda.nccl.is_available([x]) and not torch._use_cudnn_rnn_flatten_weight()
+    assert not torch.cuda.nccl.is_available([x]) and not torch.backends.cudnn.is_acceptable(x)

@@ -20,7 +20,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._dynamo import guards as dynamo_guards
 from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.device_interface import get_interface_for_device, register_interface_for_device
 from torch._dynamo.variables import script_object
@@ -295,9 +294,9 @@ def inductor() -> Iterator[None]:
             (ast, "parse", _parse_alone),
             (AsyncCompile, "process_pool", staticmethod(_compilers)),
             (type(benchmarker), "benchmark_gpu", staticmethod(_modelled_ms)),
-            *((module, "get_current_stream", streams.current) for module in (dynamo_utils, dynamo_guards)),
+            (dynamo_utils, "get_current_stream", streams.current),  # before 2.15 Dynamo had no such function
         ):  # fmt: skip
-            stack.enter_context(mock.patch.object(owner, name, answer, create=owner in (dynamo_utils, dynamo_guards)))
+            stack.enter_context(mock.patch.object(owner, name, answer, create=owner is dynamo_utils))
         for name, function in generators.ANSWERS.items():  # Dynamo leaves out PyTorch's own, too
             if callable(function):
                 stack.enter_context(mock.patch(f"torch.{name}", torch.compiler.disable(function)))

@@ -140,7 +140,7 @@ ANSWERS: dict[str, Any] = {
     **{f"cuda.nvtx.{name}": _constant(0) for name in ("range_push", "range_pop", "range_start")},
     "cuda.get_sync_debug_mode": _constant(0),
     # Builds with CUDA have libraries for real GPUs. Without them PyTorch adds gradients, and keeps recurrent weights, by itself.
-    "cuda.nccl.is_available": _constant(False), "_use_cudnn_rnn_flatten_weight": _constant(False),
+    "cuda.nccl.is_available": _constant(False), "backends.cudnn.is_acceptable": _constant(False),
     "cuda.tunable.is_enabled": _constant(False), "cuda.tunable.tuning_is_enabled": _constant(False),
     "cuda.get_device_name": _name,
     "cuda.get_device_capability": _capability,

@@ -13,5 +13,8 @@
     convolutions.py  convolutions and their gradients
     rows.py          softmaxes, norms and their gradients
     row_forms.py     forms on rows that only autograd needs
+    channel_norms.py  batch and group norms
+    elements.py      element-wise operators, on lists too
+    element_forms.py  their expressions
     summary.py       calls simulated and on the host, as text
 """

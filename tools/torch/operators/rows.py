@@ -43,7 +43,7 @@ def _back(found: Tensor, like: Tensor, dim: int) -> Tensor:
     return found.view(moved.shape).movedim(-1, dim).contiguous()
 
 
-def _form(call: Call, form: type[RowOperator], x: Tensor, kind: torch.dtype, **more: Any) -> dict[str, Tensor]:
+def form_of_rows(call: Call, form: type[RowOperator], x: Tensor, kind: torch.dtype, **more: Any) -> dict[str, Tensor]:
     """Computes a form of X (rows, n) and other operands, tensors among `more`; returns what it writes, by name."""
     operands = {name: value for name, value in more.items() if isinstance(value, Tensor)}
     options = {name: value for name, value in more.items() if name not in operands}
@@ -75,7 +75,7 @@ def _gradient(form: type[RowOperator]) -> Callable[..., Tensor]:
 
     def gradient(call: Call, grad: Tensor, output: Tensor, dim: int, kind: torch.dtype) -> Tensor:
         x = _along(output, dim)
-        found = _form(call, form, x, kind, grad=_along(grad, dim))["Y"]
+        found = form_of_rows(call, form, x, kind, grad=_along(grad, dim))["Y"]
         return _back(found, output, dim)
 
     return gradient
@@ -107,24 +107,24 @@ def _per_row(found: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
 
 def _layer_norm(call: Call, values: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
     x = _normal(values, shape, weight, bias)
-    found = _form(call, LayerNormStatistics, x, x.dtype, gamma=_vector(weight, x, 1), beta=_vector(bias, x, 0), eps=eps)
+    found = form_of_rows(call, LayerNormStatistics, x, x.dtype, gamma=_vector(weight, x, 1), beta=_vector(bias, x, 0), eps=eps)
     return found["Y"].view(values.shape), *(_per_row(found[name], values, shape) for name in ("mean", "scale"))
 
 
 def _rms_norm(call: Call, values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float) -> Any:
     x = _normal(values, shape, weight)
-    found = _form(call, RmsNormStatistics, x, x.dtype, gamma=_vector(weight, x, 1), eps=eps)
+    found = form_of_rows(call, RmsNormStatistics, x, x.dtype, gamma=_vector(weight, x, 1), eps=eps)
     return found["Y"].view(values.shape), _per_row(found["scale"], values, shape)
 
 
-def _norm_gradient(
+def norm_gradient(
     call: Call, form: type[RowOperator], grad: Tensor, values: Tensor, shape: Sequence[int], scale: Tensor, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Returns the gradient of a norm's argument, and the summands of its weight's in f32, (rows, n)."""
     x = _normal(values, shape).float()
     of_rows = scale.float().reshape(-1, 1).expand(x.shape).contiguous()
     gamma = _vector(weight, x, 1).float()
-    found = _form(call, form, x, torch.float32, grad=_normal(grad, shape).float(), scale=of_rows, gamma=gamma)
+    found = form_of_rows(call, form, x, torch.float32, grad=_normal(grad, shape).float(), scale=of_rows, gamma=gamma)
     return found["Y"].to(values.dtype).view(values.shape), found["of_gamma"]
 
 
@@ -132,7 +132,7 @@ def _layer_norm_gradient(
     call: Call, grad: Tensor, values: Tensor, shape: Sequence[int], mean: Tensor, scale: Tensor, weight: Tensor | None,
     bias: Tensor | None, wanted: Sequence[bool],
 ) -> Any:  # fmt: skip
-    of_x, summands = _norm_gradient(call, LayerNormGradient, grad, values, shape, scale, weight)
+    of_x, summands = norm_gradient(call, LayerNormGradient, grad, values, shape, scale, weight)
     of_weight = column_sums(call, summands, weight) if wanted[1] and weight is not None else None
     of_bias = column_sums(call, _normal(grad, shape), bias) if wanted[2] and bias is not None else None
     return of_x if wanted[0] else None, of_weight, of_bias
@@ -141,7 +141,7 @@ def _layer_norm_gradient(
 def _rms_norm_gradient(
     call: Call, grad: Tensor, values: Tensor, shape: Sequence[int], scale: Tensor, weight: Tensor | None, wanted: Sequence[bool]
 ) -> Any:
-    of_x, summands = _norm_gradient(call, RmsNormGradient, grad, values, shape, scale, weight)
+    of_x, summands = norm_gradient(call, RmsNormGradient, grad, values, shape, scale, weight)
     return of_x if wanted[0] else None, column_sums(call, summands, weight) if wanted[1] and weight is not None else None
 
 

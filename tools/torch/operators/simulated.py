@@ -17,7 +17,9 @@ from torch.func import debug_unwrap
 
 from simgpu.operators import AttentionProblem
 from simgpu.tools.torch.operators.attention import FUSED
+from simgpu.tools.torch.operators.channel_norms import CHANNEL_NORMS
 from simgpu.tools.torch.operators.convolutions import CONVOLUTIONS
+from simgpu.tools.torch.operators.elements import ELEMENTS
 from simgpu.tools.torch.operators.gemms import GEMMS
 from simgpu.tools.torch.operators.kernels import Call, OnHost, pose, type_of
 from simgpu.tools.torch.operators.norms import rms_norm_backward, wide
@@ -54,15 +56,18 @@ def _attention(  # type: ignore[no-untyped-def]
 
 
 # By the operator's name in PyTorch's dispatcher: functions of a Call and the operator's arguments.
-KERNELS: dict[str, Callable[..., Any]] = {**GEMMS, **ROWS, **CONVOLUTIONS, FUSED: _attention}
+KERNELS: dict[str, Callable[..., Any]] = {**GEMMS, **ROWS, **ELEMENTS, **CHANNEL_NORMS, **CONVOLUTIONS, FUSED: _attention}
 
 
 @functools.cache
 def _overload(name: str) -> tuple[Callable[..., Any] | None, bool]:
     """Returns the function of an operator, if it has one, and whether its first argument is its result."""
     plain = name.replace(".dtype_out", ".dtype").removesuffix(".out")
-    in_place = plain.endswith("_") and plain[:-1] in KERNELS
-    return KERNELS.get(plain[:-1] if in_place else plain), in_place
+    operator, dot, overload = plain.partition(".")
+    in_place = operator.endswith("_") and (operator[:-1] + dot + overload) in KERNELS
+    if plain != name and not overload:  # `add.out` is of `add.Tensor`
+        return KERNELS.get(plain, KERNELS.get(f"{plain}.Tensor")), False
+    return KERNELS.get(operator[:-1] + dot + overload if in_place else plain), in_place
 
 
 @functools.cache
@@ -86,14 +91,28 @@ def call(func: Any, args: Sequence[Any], given: Mapping[str, Any], decomposes: b
     use = use_of(name)
     try:
         found = function(Call(use), *args, **{key: value for key, value in given.items() if key != "out"})
+        if in_place:
+            return _write(use, func, args[0], found)
     except OnHost as reason:
         if not decomposes:
             use.host += 1
             use.reasons[str(reason)] += 1
         return NotImplemented
     use.simulated += 1
-    out = args[0] if in_place else given.get("out")
+    out = given.get("out")
     return found if out is None else out.resize_(found.shape).copy_(found)
+
+
+def _write(use: OperatorUse, func: Any, target: Any, found: Any) -> Any:
+    """Writes the result of an operator in place, into a tensor or a list of them, and counts the call. Raises OnHost if it does not
+    fit: PyTorch's own error says how."""
+    pairs = list(zip(target, found, strict=True)) if isinstance(target, (list, tuple)) else [(target, found)]
+    if any(one.shape != result.shape for one, result in pairs):
+        raise OnHost("of a result that does not fit")
+    for one, result in pairs:
+        one.copy_(result)
+    use.simulated += 1
+    return target if func._schema.returns else None
 
 
 def use_of(name: str) -> OperatorUse:

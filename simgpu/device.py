@@ -94,7 +94,8 @@ class Kernel(engine.Kernel):
 
         Only samples of its workgroups run, and the device's memory is restored. mhz: the engine's clock (default: the
         clock that the board is known to hold). warm: True if the caches hold what an earlier launch left, "last" if only
-        the last cache does, as in a benchmark that takes turns on several sets of buffers. events: the number of
+        the last cache does, as in a benchmark that takes turns on several sets of buffers; "stored" if that launch stored
+        what this one loads, so that other XCDs hold some of it. events: the number of
         instructions of a CU to keep for a timeline. restore: False if buffers of 16 MB and more may keep what samples wrote,
         which saves time. The other arguments and the exceptions are those of `launch`.
         Also raises LaunchError if no time can be predicted.

@@ -14,6 +14,7 @@ Legend of the tags:
 [UMC]    Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_umc.h and umc_v6_7.h: MI200's memory, 32 channels of 256 bytes
 [ATL]    Linux, drivers/ras/amd/atl/dehash.c: bits of the channel are exclusive ors of the address's, on MI200 of up to four each
          (8, 16, 21, 30 and so on), on MI300 of up to seven; settings turn the higher ones off
+[CDNA3]  AMD CDNA 3 white paper: channels of the Infinity Cache and its snoop filters
 [CLRX]   CLRX/CLRX-mirror, doc/GcnTimings.md: clocks that GCN's instructions take
 [HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
 [SPEC]   ROCm documentation, "AMD GPU specifications": scalar cache of 16 KiB per 2 CUs, instruction cache
@@ -59,6 +60,7 @@ class Pipelines:
     l2_ways: int  # associativity
     atomic_clocks: float  # clocks for which an atomic's request of 64 bytes holds its line and its channel of L2
     line_move_ns: float  # nanoseconds for which a line stays with an atomic if atomics of other XCDs wait for it; 0: one XCD
+    homes: int  # channels of the Infinity Cache, or of memory, each of which moves one line between XCDs at a time
     mall_ns: float  # nanoseconds of a load from the Infinity Cache, or from memory if there is none
     memory_ns: float  # nanoseconds of a load that misses all caches: neither runs at the engine's clock
     memory_channels: int  # of a GPU or GCD, selected by address (`memory_channel`); 0: by a hash that uses all evenly
@@ -84,6 +86,11 @@ class Pipelines:
     profiled_us: float  # the part of launch_us between the two timestamps that a profiler reads
     events_us: float  # launch_us with the events that the host records before and after a launch
 
+    @property
+    def line_move_seconds(self) -> float:
+        """Seconds for a byte of lines that move between XCDs, if all channels move lines."""
+        return self.line_move_ns * 1e-9 / self.homes / self.l2_line
+
     def queueing_ns(self, load: float) -> float:
         """Returns the nanoseconds that a request waits for others. load: fraction of memory's bandwidth in use, below 1.
 
@@ -106,7 +113,7 @@ _GFX90A = Pipelines(
     l2_share=0.72,  # 5,016 of 6,963 GB/s [RPC]
     l2_line=128, l2_ways=16,  # [RPC]
     atomic_clocks=1.0,  # assumed, the least: a channel of L2 takes a request a clock [RPC]
-    line_move_ns=0,
+    line_move_ns=0, homes=32,
     mall_ns=335, memory_ns=335,  # 335; with misses of the TLB 376 to 394 [GPUB]
     memory_channels=32,  # blocks of 256 bytes in turn, 8 KB of them [UMC]
     memory_write=0.93,  # 1,526 of 1,638 GB/s [GPUB]
@@ -149,6 +156,7 @@ _GFX942 = replace(
     # 33.5 million in 1.057 ms, whatever the table's size: 31.7 of 268.8 billion a second, if 128 channels took one a clock
     # at 2,100 MHz; on one line 4.9 ns, 10 clocks (issue 278 there) [GUPS]
     atomic_clocks=8.5,
+    homes=128,  # 16 a stack of HBM, 2 MB of Infinity Cache each, with a filter of probes [CDNA3]
     line_move_ns=28.5,  # 58,464 ns a barrier of 2,048 workgroups on an MI355X, whose counter has a line of its own [GRID]
     mall_ns=260,  # 262 [CHASE]; 218, and 47 more with a miss of the TLB [C&C]
     memory_ns=350,  # 353 [CHASE]

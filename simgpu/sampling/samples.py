@@ -221,8 +221,9 @@ def time_launch(
     """Predicts the time of a launch; restore: as for `sample`; the others: see `simgpu.timing.predict.predict`."""
     if mhz is not None and not 0 < mhz < math.inf:
         raise LaunchError(f"mhz={mhz}: give the engine's clock in MHz, more than 0, or None for the clock that the board sustains")
-    if warm not in (False, True, "last"):
-        raise LaunchError(f"warm={warm!r}: give True if caches hold an earlier launch's lines, 'last' if the last cache does")
+    if warm not in (False, True, "last", "stored"):
+        text = "give True if caches hold an earlier launch's lines, 'last' if the last cache does, 'stored' if it stored them"
+        raise LaunchError(f"warm={warm!r}: {text}")
     try:
         sampled = sample(kernel, geometry, args, restore)
     except InstructionLimit as error:

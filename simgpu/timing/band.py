@@ -24,6 +24,7 @@ SHARED_LINE, SHARED_WIDER = 1, 0.08  # atomics on one line from which workgroups
 CONTENDED, CONTENDED_WIDER = 1000, 0.25  # from which they wait long
 # A hit in L2 takes 85 ns in a chase on an MI300X, and 121 ns (254 clocks) under load; the Infinity Cache 218 to 262 (`pipelines`).
 LATENCY_WIDER = 0.10
+MOVED, MOVED_WIDER = 0.1, 0.15  # fraction of the time for which lines move between XCDs, from which their rate matters
 SOME_WORK, CLOCK_WIDER = 0.2, 0.05  # duty from which the clock depends on the matrix units' type
 
 
@@ -47,6 +48,7 @@ class PredictionFacts:
     atomics: float  # requests by atomics on the line with most of them
     remembered: float  # fraction of the bytes past L2 of a first round that later rounds find in L2
     waits: bool = False  # True if waits for loads limit the launch, not a unit
+    moved: float = 0.0  # fraction of the time for which lines move between XCDs
 
 
 def doubts(told: PredictionFacts) -> Iterator[Doubt]:
@@ -71,6 +73,8 @@ def doubts(told: PredictionFacts) -> Iterator[Doubt]:
         )
     if told.waits and matrix < SOME_WORK:
         yield Doubt("waits for loads decide: published latencies of caches differ by a fifth", LATENCY_WIDER)
+    if told.moved > MOVED:
+        yield Doubt(f"lines that other XCDs stored move for {told.moved:.0%} of this time: their rate is assumed", MOVED_WIDER)
     if told.atomics > CONTENDED:
         note = f"{told.atomics:,.0f} requests by atomics on one line of memory: longer waits than assumed are possible"
         yield Doubt(note, CONTENDED_WIDER)

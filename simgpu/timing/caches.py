@@ -7,6 +7,7 @@ workgroups may be known, so the result is by instruction: the fraction of its re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +21,13 @@ from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import CodeColumns
 from simgpu.timing.front import Front, Timetable, front_times, runs, turns
 from simgpu.timing.native.replay import (
+    BEHIND,
+    MOVED,
+    MOVED_HALF,
+    OWN,
+    PASSED,
     SHORT,
+    TALLIES,
     WHOLE,
     FirstRequests,
     LastCaches,
@@ -33,7 +40,7 @@ from simgpu.timing.native.replay import (
 from simgpu.timing.native.state import ATOMIC, COHERENT, STORE
 from simgpu.timing.trace import LINE_BYTES, Trace, distinct, number_values
 
-Warm = bool | Literal["last"]  # False: caches are empty; for the others see `shares`
+Warm = bool | Literal["last", "stored"]  # False: caches are empty; for the others see `shares`
 LIMITLESS = 1 << 60  # bytes
 SCALAR_WAYS = 4  # of the scalar cache [GCN white paper: 16 KB, 4-way, lines of 64 bytes]
 
@@ -45,6 +52,7 @@ class ServedAccesses:
     accesses: np.ndarray  # int32 (n, 3): clocks, requests of lines, requests that miss the vector cache
     lines: np.ndarray  # lines of these misses
     owners: np.ndarray  # for each of these lines, the number of its access
+    wanted: np.ndarray  # uint8: halves of the line of L2 that the access wants, a bit each
 
 
 def first_caches(
@@ -71,11 +79,11 @@ def first_caches(
     ways = max(1, row.cache_bytes // row.cache_line // row.cache_sets // max(1, resident))
     places = max(1, row.scalar_bytes // LINE_BYTES // SCALAR_WAYS // (max(1, resident) * row.scalar_cus))
     rows, counts = np.zeros((bases[-1], 3), np.int32), np.zeros(len(traces), np.int64)
-    out, owners = np.empty(line_starts[-1], np.uint32), np.empty(line_starts[-1], np.int32)
+    out, owners, wanted = (np.empty(line_starts[-1], kind) for kind in (np.uint32, np.int32, np.uint8))
     vector, scalar = Ways.empty(row.cache_sets, ways), Ways.empty(places, SCALAR_WAYS)
-    pass_first_caches(requests, shift, vector, scalar, (rows, out, owners), counts)
+    pass_first_caches(requests, shift, vector, scalar, (rows, out, owners, wanted), counts)
     bounds = zip(pairwise(bases.tolist()), line_starts.tolist(), (line_starts[:-1] + counts).tolist(), strict=False)
-    return [ServedAccesses(rows[a:b], out[first:end], owners[first:end]) for (a, b), first, end in bounds]
+    return [ServedAccesses(rows[a:b], out[first:end], owners[first:end], wanted[first:end]) for (a, b), first, end in bounds]
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,7 @@ class Shares:
     past: np.ndarray
     # float64 (2, n): fraction of requests to L2 that wait for later levels; fraction of these requests that wait for memory
     late: np.ndarray
+    moved: np.ndarray  # float64 (n,): fraction of the bytes past L2 whose lines another XCD holds as it stored them
     # Of a round:
     l2_bytes: int = 0  # requested from L2
     past_l2_bytes: int = 0  # requested from the levels after L2
@@ -124,28 +133,33 @@ def shares(
     """Replays workgroups that run together, `resident` on a CU.
 
     warm: what an earlier launch left of these lines: True if the last cache has them if they fit, and L2s have them if those of
-    the busiest XCD's workgroups fit; "last" if only the last cache has. reach: memory that the whole launch accesses (default: the
-    traced part is the whole launch). whole: workgroups that ran to their ends; the fraction of stores comes from these if no
-    workgroup in `traces` executed a store. front: for whole, consecutive workgroups of a launch of several rounds; without it,
-    `traces` begin together with empty caches. table: when their waves access memory.
+    the busiest XCD's workgroups fit; "last" if only the last cache has; "stored" if the launch before stored them, so that they
+    are in the L2s of other XCDs too. reach: memory that the whole launch accesses (default: the traced part is the whole launch).
+    whole: workgroups that ran to their ends; the fraction of stores comes from these if no workgroup in `traces` executed a store.
+    front: for whole, consecutive workgroups of a launch of several rounds; without it, `traces` begin together with empty caches.
+    table: when their waves access memory.
 
     A CU's bytes in flight divided by the latency are its rate (Little's law). So within one latency a workgroup
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
     its way.
     """
     tallies, (traced, busiest), lines = _replay_all(traces, served, code, chip, row, resident, front, table)
-    asked, passed, fetched, behind, memory = tallies
+    asked, passed, fetched, behind, memory = tallies[:OWN]
     footprint, of_an_xcd = (reach.of(traced), reach.of(busiest)) if reach else (traced, busiest)
     last = chip.mall_bytes or chip.l2_bytes * chip.xcds
+    moving = np.zeros_like(passed)
     if warm and footprint <= last:
         fetched, memory = np.zeros_like(fetched), np.zeros_like(memory)
         if not chip.mall_bytes:
             passed, behind = fetched, memory
+        elif warm == "stored":
+            passed, behind, moving = _after_stores(tallies, _kept_fraction(of_an_xcd, chip, row))
         elif warm != "last" and of_an_xcd <= chip.l2_bytes:  # stores are written back at the end of every launch
             passed, behind = (np.where(code.flags & STORE != 0, tally, 0.0) for tally in (passed, behind))
     if not chip.mall_bytes:
         fetched, memory = passed, behind
     past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
+    moved = _moved_fraction(moving, passed, code)
     stored = code.flags & STORE != 0
     # If workgroups go on storing after their known beginnings, later stores may be to the lines of these.
     known = stored & (asked > 0) & (_executions(traces, code) >= _executions([trace for trace, _ in whole], code))
@@ -158,22 +172,46 @@ def shares(
     l2_bytes = int((asked * request).sum())
     past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
     requests = float((asked * np.where(stored, 1, lines)).sum())
-    return Shares(past, late, l2_bytes, past_l2, hbm, requests, of_an_xcd=of_an_xcd)
+    return Shares(past, late, moved, l2_bytes, past_l2, hbm, requests, of_an_xcd=of_an_xcd)
+
+
+def _after_stores(tallies: np.ndarray, kept: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns requests that L2 passes on, requests that wait for later levels, and lines that come from other XCDs' L2s, by
+    instruction, if an earlier launch stored what this one loads. kept: fraction of the lines that the L2s still hold."""
+    own, foreign, halves = (kept * tallies[at] for at in (OWN, MOVED, MOVED_HALF))
+    hits = own / np.maximum(1, tallies[PASSED])
+    return tallies[PASSED] - own + halves, tallies[BEHIND] * (1 - hits) + halves, foreign + halves
+
+
+def _moved_fraction(moving: np.ndarray, passed: np.ndarray, code: CodeColumns) -> np.ndarray:
+    """Returns `Shares.moved`. Loads that were not replayed get the mean. Scalar loads are of arguments and constants."""
+    loads = (code.flags & STORE == 0) & (code.kind != Kind.SMEM)
+    mean = moving[loads].sum() / max(1.0, passed[loads].sum())
+    return np.where(loads, np.where(passed > 0, moving / np.maximum(1, passed), mean), 0.0)
+
+
+def _kept_fraction(nbytes: float, chip: HardwareDescriptor, row: Pipelines) -> float:
+    """Returns the fraction of `nbytes` of lines, requested in turn, that an L2 still holds at their next turn.
+
+    A hash scatters them over the sets. Sets with more lines than ways lose each line before its turn comes.
+    """
+    mean = nbytes * row.l2_ways / chip.l2_bytes  # lines of a set
+    return math.exp(-mean) * sum(mean**others / math.factorial(others) for others in range(row.l2_ways))
 
 
 def _replay_all(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
     resident: int, front: Front | None, table: Timetable | None,
 ) -> tuple[np.ndarray, tuple[int, int], np.ndarray]:  # fmt: skip
-    """Returns the tallies of `_l2` by instruction, (5, n), of a mean round; the bytes of the distinct lines, of all workgroups and
-    of the XCD with most; and for each instruction the lines of L2 per request, an access's lines counted once.
+    """Returns the tallies of the last caches by instruction, (TALLIES, n), of a mean round; the bytes of the distinct lines, of all
+    workgroups and of the XCD with most; and for each instruction the lines of L2 per request, an access's lines counted once.
 
     With a front, the first round begins with empty caches and all of its workgroups at once. The others find the lines that earlier
     ones left: the last workgroups of `traces` represent these.
     """
     count = len(code.unit)
     if not traces:
-        return np.zeros((5, count)), (0, 0), np.ones(count)
+        return np.zeros((TALLIES, count)), (0, 0), np.ones(count)
     requests, groups, known = _requests(traces, served, code, chip, row)
     sizes = np.diff(requests.starts)
     distinct = np.zeros(len(requests.accesses), np.int64)
@@ -186,7 +224,7 @@ def _replay_all(
     def replay(
         clocks: bool, window: float, order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS)
     ) -> tuple[np.ndarray, int]:
-        caches, tallies = LastCaches.empty(chip.xcds, sets, row.l2_ways, known), np.zeros((5, count))
+        caches, tallies = LastCaches.empty(chip.xcds, sets, row.l2_ways, known), np.zeros((TALLIES, count))
         pass_last_caches(requests, code.flags, order, times, counted, int(clocks), window, mall, caches, tallies)
         return tallies, int(np.count_nonzero(caches.seen >= 0)) * row.l2_line
 
@@ -217,7 +255,8 @@ def _requests(
     owners = steps[code.accesses[steps]].astype(np.int32)[accesses]
     askers = _waves(traces)[accesses].astype(np.int64) * len(code.unit) + owners
     seen, known = number_values(lines)
-    return Requests(lines, seen, starts, owners, askers, accesses, xcds), groups, len(known)
+    wanted = np.concatenate([one.wanted for one in served])
+    return Requests(lines, seen, wanted, starts, owners, askers, accesses, xcds), groups, len(known)
 
 
 def _of_busiest_xcd(requests: Requests, known: int) -> int:
@@ -301,6 +340,13 @@ def stored_bytes(
     """Returns the bytes that a workgroup leaves dirty in L2, or that L2 wrote back since. traces: as in `written_fraction`."""
     moved = _bytes_past(traces, served, code, traffic.past[0], row)
     return float(moved[code.flags & STORE != 0].sum() / len(traces))
+
+
+def moved_bytes(
+    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
+) -> float:
+    """Returns the bytes that a workgroup loads from lines that other XCDs hold. traces: as in `written_fraction`."""
+    return float(_bytes_past(traces, served, code, traffic.past[0] * traffic.moved, row).sum() / len(traces))
 
 
 def _bytes_past(

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from simgpu.timing.caches import Shares
 from simgpu.timing.code import CodeColumns
 from simgpu.timing.native import state, waves
 from simgpu.timing.native.state import AHEAD, NEVER, SIMDS, Cu, CuResult, Work
 
 
 def run_cu(
-    code: CodeColumns, work: Work, resident: int, arrivals: np.ndarray, past: np.ndarray, late: np.ndarray, config: np.ndarray,
+    code: CodeColumns, work: Work, resident: int, arrivals: np.ndarray, traffic: Shares, config: np.ndarray,
     events: int = 0, same_line: np.ndarray | None = None,
 ) -> CuResult:  # fmt: skip
     """Runs the workgroups of `work`, `resident` at a time.
 
-    arrivals: clocks at which the first `resident` workgroups may begin; past, late: float64 (2, n), by number, see
-    `simgpu.timing.caches.Shares`; config: one `state.CONFIG`. events: most rows of the log. same_line: float64 (2, n),
-    share and `moved` of `simgpu.timing.contention.LineContention` (default: none).
+    arrivals: clocks at which the first `resident` workgroups may begin; traffic: of `code`'s instructions; config: one
+    `state.CONFIG`. events: most rows of the log. same_line: float64 (2, n), share and `moved` of
+    `simgpu.timing.contention.LineContention` (default: none).
     """
     deepest = max(int(config["lds_fifo"][0]), int(config["vmem_queue"][0]))
     assert deepest <= state.DEEPEST, f"a queue of {deepest} entries: raise state.DEEPEST"
@@ -34,13 +35,13 @@ def run_cu(
         np.full((count, state.PRODUCERS), -1, np.int32), np.zeros((count, state.PRODUCERS), np.int64),
         tally, np.zeros(groups, np.int64), np.zeros((events, state.LOG), np.int64),
     )  # fmt: skip
-    cu = idle(config, code, past, late, work, resident, arrivals, same_line)
+    cu = idle(config, code, traffic, work, resident, arrivals, same_line)
     logged = waves.run(cu, work, result)
     return result._replace(log=result.log[:logged])
 
 
 def idle(
-    config: np.ndarray, code: CodeColumns, past: np.ndarray, late: np.ndarray, work: Work, resident: int, arrivals: np.ndarray,
+    config: np.ndarray, code: CodeColumns, traffic: Shares, work: Work, resident: int, arrivals: np.ndarray,
     same_line: np.ndarray | None = None,
 ) -> Cu:  # fmt: skip
     """Returns a CU before its first workgroup; arguments as for `run_cu`."""
@@ -49,7 +50,8 @@ def idle(
     lines = count // max(1, int(config["code_line"][0]) // 4) + 2
     same_line = np.zeros((2, count)) if same_line is None else same_line
     cu = Cu(
-        config, code.records, past, late, same_line, np.zeros(places, state.WAVE), np.zeros(places, state.OUTSTANDING),
+        config, code.records, traffic.past, traffic.late, traffic.moved, same_line,
+        np.zeros(places, state.WAVE), np.zeros(places, state.OUTSTANDING),
         np.zeros(resident, state.GROUP), np.zeros(1, state.ISSUE), np.zeros(1, state.LDS), np.zeros(1, state.VMEM),
         np.zeros((state.LEVELS, count)), np.zeros((state.LEVELS, count)),
         np.full(lines, -1, np.int64), np.zeros(lines, np.int64), np.zeros(count, np.uint8),

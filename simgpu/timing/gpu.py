@@ -162,9 +162,9 @@ class Gpu:
             each = self.row.atomic_clocks * sharing
             config["atomic_line"], config["atomic_channel"] = each, each / (self.chip.l2_bytes_per_clock / self.row.l2_line)
             config["atomic_move"] = self.row.line_move_ns * self.mhz / 1000 * sharing
+            config["line_move"] = self.row.line_move_seconds * self.mhz * 1e6 * sharing
         arrivals = _arrivals(self.chip, self.row, self.active, self.waves, self.resident, self.on)
-        levels = self.traffic.past, self.traffic.late
-        return cu.run_cu(self.code, work, self.resident, arrivals, *levels, config, events, self.same_line)
+        return cu.run_cu(self.code, work, self.resident, arrivals, self.traffic, config, events, self.same_line)
 
     def _share(self, config: np.ndarray, sharing: float) -> None:
         """Sets the bytes per clock that a CU gets from each level while `sharing` CUs use it.

@@ -16,7 +16,17 @@ from simgpu.hardware.rates.clocks import Busy, Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.band import PredictionFacts, doubts
-from simgpu.timing.caches import Reach, ServedAccesses, Shares, Warm, first_caches, shares, stored_bytes, written_fraction
+from simgpu.timing.caches import (
+    Reach,
+    ServedAccesses,
+    Shares,
+    Warm,
+    first_caches,
+    moved_bytes,
+    shares,
+    stored_bytes,
+    written_fraction,
+)  # fmt: skip
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.contention import LineContention
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
@@ -147,8 +157,7 @@ def predict(
     longer = _stretch(sampled.whole, model.work.order)
     atomics, contended = _clocks_on_one_line(sampled.atomics, row, clock.mhz) if on.contention and sampled.atomics else (0.0, 0.0)
     dispatch, overhead = model.dispatch_clocks, row.launch_us * 1e-6 * on.launch
-    stored = sampled.groups * stored_bytes(sampled.whole, served, code, traffic, row)
-    back = model.write_back_clocks(result, stored)
+    back = model.write_back_clocks(result, sampled.groups * stored_bytes(sampled.whole, served, code, traffic, row))
     cycles = max(model.cycles(result) * longer + _longer_last(model, sampled), dispatch, contended) + back
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     seconds = cycles / (clock.mhz * 1e6) + overhead
@@ -156,7 +165,8 @@ def predict(
     reached = _shares(result, chip, clock.mhz, model.sharing, back)
     limit = _limit(reached, result, {"dispatch": dispatch, "atomics on one line": contended / NEAR}, cycles, seconds, overhead)
     told = PredictionFacts(
-        chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered, limit == WAITS
+        chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered, limit == WAITS,
+        moved_bytes(sampled.whole, served, code, traffic, row) * sampled.groups * row.line_move_seconds / seconds,
     )
     unknown = list(doubts(told))
     band = clock.band + sampled.wider + sum(doubt.wider for doubt in unknown)

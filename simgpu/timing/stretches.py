@@ -15,6 +15,7 @@ from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import SLOT, Issue, Kind, Unit
 from simgpu.hardware.timing_rules.lds_banks import BANK_BYTES
 from simgpu.timing import cu
+from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
 from simgpu.timing.gpu import Mechanisms, quiet_config
 from simgpu.timing.native import state
@@ -50,9 +51,9 @@ def issue_clocks(stretches: Sequence[Sequence[Issue]], arch: str, waves: int = 1
     work = state.Work(every, all_starts, all_ends, rows[every[is_access]], all_accesses, waves, order)
     config = quiet_config(row, Mechanisms(code_fetch=False, dispatch=False), 1000.0)
     config["scalar_hit"] = row.l2_latency
-    near = np.zeros((2, len(numbers)))
+    nothing = np.zeros((2, len(numbers)))
     begin = np.array([SLOT])  # at clock 0, a wave at a barrier would count as ended
-    result = cu.run_cu(code, work, 1, begin, near, near, config, len(every) * waves)
+    result = cu.run_cu(code, work, 1, begin, Shares(nothing, nothing, nothing[0]), config, len(every) * waves)
     wave, _, _, time, _, group = result.log.T
     issued = np.split(time[np.lexsort((time, wave, group))], ends[:-1] * waves)
     rows_of = [times.reshape(waves, -1) for times in issued]

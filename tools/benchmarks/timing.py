@@ -40,7 +40,7 @@ def rate(waves: int) -> float:
     accesses = np.full((count, 3), (16, 8, 4), np.int32)
     work = state.Work(steps, zeros, zeros + len(steps), accesses, zeros, waves, np.zeros(1, np.int64))
     beyond = np.full((2, len(code.unit)), 0.3)
-    shares = Shares(beyond, beyond)
+    shares = Shares(beyond, beyond, np.zeros(beyond.shape[1]))
     gpu = Gpu(chip, row, Mechanisms(), code, work, 1, shares, waves, chip.num_cus, chip.clock_mhz)
     gpu.steady()  # compiles it
     best = float("inf")

@@ -248,7 +248,7 @@ def _judge_launches(
     def judge(on: Mechanisms) -> RowVerdict:
         made = [(one.times, predict(one.sampled, warm=one.warm, on=on)) for one in launches]
         if len(made) > 1 and sum(one.traffic.of_an_xcd for _, one in made) > made[0][1].sampled.chip.l2_bytes:
-            made = [(one.times, predict(one.sampled, warm="last", on=on)) for one in launches]
+            made = [(one.times, predict(one.sampled, warm="last" if one.warm is True else one.warm, on=on)) for one in launches]
         whole, low, high = (sum(times * getattr(one, name) for times, one in made) for name in ("seconds", "low", "high"))
         got = 1e6 * seconds(made)
         return replace(verdict, predicted=got, low=got * low / whole, high=got * high / whole)

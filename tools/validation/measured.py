@@ -60,7 +60,7 @@ def clocks_of(
         rows, order = np.full((count, 3), access, np.int32), np.zeros(resident, np.int64)
         work = state.Work(steps, zeros, zeros + len(steps), rows, zeros, waves, order)
         beyond = np.full((2, len(code.unit)), loop.past)
-        shares = Shares(beyond, beyond)
+        shares = Shares(beyond, beyond, np.zeros(beyond.shape[1]))
 
         def at(load: Load) -> tuple[state.CuResult, Load, float]:
             gpu = Gpu(chip, row, on, code, work, resident, shares, waves, groups, mhz or chip.clock_mhz, load)

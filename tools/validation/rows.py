@@ -68,8 +68,7 @@ class RowLaunch(NamedTuple):
 
     times: int
     sampled: SampledLaunch
-    # What earlier launches left. "last" if these stored what it loads: the XCD that stored a line has it in its L2, the others
-    # have not.
+    # What earlier launches left; "stored" if these stored what it loads.
     warm: Warm = True
 
 

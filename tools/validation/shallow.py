@@ -50,6 +50,11 @@ class Stage:
         return self.folder.startswith("novice")
 
     @property
+    def no_waits(self) -> bool:
+        """True if launches follow each other. If the host waits after each, no XCD is assumed to hold what it stored."""
+        return not self.folder.endswith("0_baseline")
+
+    @property
     def launches(self) -> dict[str, tuple[int, int]]:
         """Launches of each kernel in a step, and the arrays that it takes."""
         boundary = "apply_reflect_bc" if self.is_novice else "apply_reflect_bc_x_yphys"
@@ -108,8 +113,9 @@ def rows() -> Iterator[MeasuredSolver]:
 def sampled_solver(checkout: Path, row: MeasuredSolver) -> list[RowLaunch]:
     """Compiles and samples a row's launches. Each kernel loads what others stored."""
     if row.kernel:
-        return [RowLaunch(1, _sample_kernel(checkout, row.stage, row.kernel), "last")]
-    return [RowLaunch(times, _sample_kernel(checkout, row.stage, name), "last") for name, (times, _) in row.stage.launches.items()]
+        return [RowLaunch(1, _sample_kernel(checkout, row.stage, row.kernel), "stored" if row.stage.no_waits else "last")]
+    launches = row.stage.launches.items()
+    return [RowLaunch(times, _sample_kernel(checkout, row.stage, name), "stored") for name, (times, _) in launches]
 
 
 def _sample_kernel(checkout: Path, stage: Stage, name: str) -> SampledLaunch:

@@ -104,7 +104,7 @@ def model(
         code, work = _build(kernel, row, count, on, min(math.ceil(groups / chip.num_cus), 4 * resident))
         past, late = (np.repeat(np.array(part)[:, None], len(code.unit), 1) for part in traffic)
         past[:, code.flags & STORE != 0] = [[_line_fraction(kernel)], [1.0]]
-        shares = Shares(past, late)
+        shares = Shares(past, late, np.zeros(past.shape[1]))
 
         def run(load: Load) -> tuple[tuple[Gpu, state.CuResult], Load, float]:
             gpu = Gpu(chip, row, on, code, work, resident, shares, kernel.waves, groups, mhz or chip.clock_mhz, load)

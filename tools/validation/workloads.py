@@ -22,7 +22,7 @@ from simgpu.sampling.samples import sample
 from simgpu.timing.caches import Warm
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation.checkouts import text_of
-from simgpu.tools.validation.mgpusim import BOARD, REPOSITORY, Buffers, ProgramLaunch, compile_program
+from simgpu.tools.validation.mgpusim import BOARD, F32, REPOSITORY, Buffers, ProgramLaunch, compile_program
 from simgpu.tools.validation.rows import RowLaunch
 
 FOLDER = "workloads"
@@ -36,6 +36,9 @@ FMAS = 512  # of a lane of MaxFlops, by default
 REACTIONS, SPECIES = 19, 9  # of S3D
 BOX, CUTOFF = 100.0, 10.0  # of MD
 VELOCITIES = 19  # of a lattice cell
+HIDDEN = 16  # neurons of a layer
+SEARCH = 16  # pixels around a block of SIDE x SIDE in which another frame is searched for it
+CANDIDATES = (2 * SEARCH + 1) ** 2
 SIDE, BLOCK = 16, 256  # lanes of a workgroup: SIDE x SIDE in two dimensions
 
 
@@ -153,7 +156,7 @@ def _fdtd2d(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
         ProgramLaunch("fdtd2d_kernel1", line, (ey, fict, n, 0)), ProgramLaunch("fdtd2d_kernel2", plane, (ey, hz, n, n)),
         ProgramLaunch("fdtd2d_kernel3", plane, (ex, hz, n, n)), ProgramLaunch("fdtd2d_kernel4", plane, (ex, ey, hz, n, n)),
     ]  # fmt: skip
-    return [RepeatedLaunch(STEPS, call, "last") for call in calls]
+    return [RepeatedLaunch(STEPS, call, "stored") for call in calls]
 
 
 def _device_memory(kernel: str, arrays: int) -> Callable[[Buffers, int], Sequence[RepeatedLaunch]]:
@@ -200,7 +203,7 @@ def _s3d(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
     kelvin = np.random.default_rng(42).integers(300, 3000, n).astype(np.float32)
     heat, rates, species = of(kelvin, REACTIONS * n, SPECIES * n)
     (first,), (then,) = _once("rateconst", _lanes(n), heat, rates, n), _once("species_rates", _lanes(n), rates, species, n)
-    return [first, then._replace(warm="last")]
+    return [first, then._replace(warm="stored")]
 
 
 def _md(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
@@ -215,12 +218,34 @@ def _nearest(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
 def _jacobi(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
     blocks = -(-n // SIDE)
     (call,) = _once("stencil", Geometry.of((blocks, blocks, n), (SIDE, SIDE, 1)), *of(n**3, n**3), n, n, n, 0.6, 0.4 / 6)
-    return [call._replace(times=STEPS, warm="last")]
+    return [call._replace(times=STEPS, warm="stored")]
 
 
 def _lattice(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
     (call,) = _once("lbm", _lanes(n**3), *of(VELOCITIES * n**3, VELOCITIES * n**3), n, 1.6)
-    return [call._replace(times=STEPS, warm="last")]
+    return [call._replace(times=STEPS, warm="stored")]
+
+
+def _layer_forward(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    return _once("layerforward", _lanes(HIDDEN), *of(n, (n + 1) * HIDDEN, HIDDEN), n, HIDDEN)
+
+
+def _adjust_weights(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    grid = Geometry.of((-(-(n + 1) // BLOCK), HIDDEN), (BLOCK, 1))
+    (call,) = _once("adjust_weights", grid, *of(HIDDEN, n, (n + 1) * HIDDEN, (n + 1) * HIDDEN), n, HIDDEN, 0.3, 0.5)
+    return [call._replace(warm="stored")]
+
+
+def _compute_sad(of: Buffers, width: int) -> Sequence[RepeatedLaunch]:
+    across = width // SIDE
+    frames = of(width * width // F32, width * width // F32)
+    (sums,) = of(across * across * CANDIDATES)
+    return _once("ComputeSAD", Geometry.of(across * across, BLOCK), *frames, width, SIDE, SEARCH, sums, across, across)
+
+
+def _find_least_sad(of: Buffers, width: int) -> Sequence[RepeatedLaunch]:
+    count = (width // SIDE) ** 2
+    return _once("FindMinSAD", _lanes(count), *of(count * CANDIDATES, count, count), CANDIDATES, count)
 
 
 _SGEMM = "template __global__ void sgemm_tiled<16>(const float*, const float*, float*, int, float, float);"
@@ -235,7 +260,7 @@ WORKLOADS = {
     "polybench/bicg": WorkloadSource("polybench/bicg/hip/bicg.cpp", _of_one_matrix(("bicgKernel1", "bicgKernel2"), 2)),
     "polybench/fdtd2d": WorkloadSource("polybench/fdtd2d/hip/fdtd2d.cpp", _fdtd2d),
     "polybench/2mm": WorkloadSource("polybench/2mm/hip/2mm.cpp", _chain(("mm2_kernel1", "mm2_kernel2"), True, 2123.0)),
-    "polybench/3mm": WorkloadSource("polybench/3mm/hip/3mm.cpp", _chain(("mm3_kernel1", "mm3_kernel2", "mm3_kernel3"), "last")),
+    "polybench/3mm": WorkloadSource("polybench/3mm/hip/3mm.cpp", _chain(("mm3_kernel1", "mm3_kernel2", "mm3_kernel3"), "stored")),
     "shoc/DeviceMemory_Read": WorkloadSource("shoc/DeviceMemory/hip/DeviceMemory.cpp", _device_memory("read_kernel", 2)),
     "shoc/DeviceMemory_Write": WorkloadSource("shoc/DeviceMemory/hip/DeviceMemory.cpp", _device_memory("write_kernel", 1)),
     "shoc/triad": WorkloadSource("shoc/Triad/hip/triad.cpp", _triad),
@@ -247,5 +272,9 @@ WORKLOADS = {
     "parboil/sgemm_tiled": WorkloadSource("parboil/sgemm/hip/sgemm.cpp", _sgemm, _SGEMM),
     "parboil/stencil_kernel": WorkloadSource("parboil/stencil/hip/stencil.cpp", _jacobi),
     "parboil/lbm_stream_collide": WorkloadSource("parboil/lbm/hip/lbm.cpp", _lattice),
+    "parboil/ComputeSAD": WorkloadSource("parboil/sad/hip/sad.cpp", _compute_sad),
+    "parboil/FindMinSAD": WorkloadSource("parboil/sad/hip/sad.cpp", _find_least_sad),
+    "rodinia/layerforward": WorkloadSource("rodinia/backprop/hip/backprop.cpp", _layer_forward),
+    "rodinia/adjust_weights": WorkloadSource("rodinia/backprop/hip/backprop.cpp", _adjust_weights),
     "rodinia/nn": WorkloadSource("rodinia/nn/hip/nn.cpp", _nearest),
 }

@@ -80,7 +80,7 @@ def _profile(one: Subject, wanted: Namespace) -> Profile:
     from simgpu.advice.barriers import unneeded_barriers
     from simgpu.advice.profile import profile
 
-    how: dict[str, Any] = {"mhz": wanted.clock, "warm": wanted.warm}
+    how: dict[str, Any] = {"mhz": wanted.clock, "warm": "stored" if wanted.stored else wanted.warm}
     timed = one.kernel.time(**one.call, **how, events=EVENTS if wanted.html else 0)
     return profile(timed, one.line, partial(unneeded_barriers, one.kernel, one.call), **how)
 

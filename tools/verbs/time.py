@@ -73,6 +73,8 @@ def add_model_options(parser: ArgumentParser) -> None:
     """Adds options of the model of time, and those that choose a script's launch."""
     parser.add_argument("--clock", type=float, metavar="MHZ", help="the engine's clock (default: the board's)")
     parser.add_argument("--warm", action="store_true", help="caches hold an earlier launch's data (default: cold)")
+    text = "like --warm, and the earlier launch stored what this one loads: other XCDs hold some of it"
+    parser.add_argument("--stored", action="store_true", help=text)
     add_launch_options(parser)
 
 
@@ -98,7 +100,7 @@ def _rank(what: str, rest: list[str], wanted: Namespace) -> int:
 
     if wanted.most < 1:
         raise UsageError(f"--most {wanted.most}: give 1 or more")
-    for_one = "perfetto", "speedscope", "html", "att", "clock", "warm", "counters", "lines"
+    for_one = "perfetto", "speedscope", "html", "att", "clock", "warm", "stored", "counters", "lines"
     given = [name for name in for_one if getattr(wanted, name)]
     if given:
         raise UsageError(f"--{given[0]}: --rank has times only; time the best candidate with --{given[0]}")
@@ -123,7 +125,8 @@ def _rank(what: str, rest: list[str], wanted: Namespace) -> int:
 
 def _report(options: Namespace, wanted: Namespace, launches: list[Subject]) -> int:
     how: dict[str, Any] = {
-        "mhz": wanted.clock, "warm": wanted.warm, "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0
+        "mhz": wanted.clock, "warm": "stored" if wanted.stored else wanted.warm,
+        "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0,
     }
     timed = []
     for at, launch in enumerate(launches):

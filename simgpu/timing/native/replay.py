@@ -78,17 +78,23 @@ def _empty(cache):  # type: ignore[no-untyped-def]
     return 0
 
 
+@part
+def _half(line):  # type: ignore[no-untyped-def]
+    """Returns the bit of a line of 64 bytes within a line of L2, which has two."""
+    return 1 << (line & 1)
+
+
 @native
 def pass_first_caches(
     requests: FirstRequests, shift: int, vector_cache: Ways, scalar_cache: Ways,
-    served: tuple[np.ndarray, np.ndarray, np.ndarray], counts: np.ndarray,
+    served: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], counts: np.ndarray,
 ) -> None:  # fmt: skip
     """Sends workgroups' accesses through their caches, each workgroup by itself.
 
     shift: from lines to those of the vector cache. served: arrays to fill, see `simgpu.timing.caches.ServedAccesses`; counts:
     lines that each workgroup passes on, which begin at its `line_starts`.
     """
-    rows, out, owners = served
+    rows, out, owners, wanted = served
     for group in range(len(counts)):
         _empty(vector_cache)
         _empty(scalar_cache)
@@ -103,18 +109,20 @@ def pass_first_caches(
                 if at >= requests.starts[wave + 1]:
                     continue
                 rows[at, 0] = requests.accesses[at, CLOCKS]
-                before, whole = -1, base + requests.accesses[at, FIRST]
+                before, passed, whole = -1, 0, base + requests.accesses[at, FIRST]
                 for place in range(whole, whole + requests.accesses[at, COUNT]):
                     line = requests.lines[place] if requests.scalar[at] else requests.lines[place] >> shift
                     if requests.beyond[at] == SHORT:
                         rows[at, 1] += 1
                         rows[at, 2] += 1
                         out[count], owners[count] = requests.lines[place], at - first
+                        wanted[count] = _half(requests.lines[place])
                         count += 1
                         continue
                     if line == before:
+                        wanted[count - 1] |= _half(requests.lines[place]) * passed
                         continue
-                    before = line
+                    before, passed = line, 0
                     rows[at, 1] += 1
                     now += 1
                     cache = scalar_cache if requests.scalar[at] else vector_cache
@@ -122,6 +130,7 @@ def pass_first_caches(
                         continue
                     rows[at, 2] += 1
                     out[count], owners[count] = requests.lines[place], at - first
+                    wanted[count], passed = _half(requests.lines[place]), 1
                     count += 1
         counts[group] = count - base
 
@@ -137,10 +146,11 @@ def count_distinct(lines: np.ndarray, starts: np.ndarray, accesses: np.ndarray, 
 
 
 class Requests(NamedTuple):
-    """Requests of workgroups to L2, workgroup by workgroup: `lines` and `places` by line, the others by run (`front.runs`)."""
+    """Requests of workgroups to L2, workgroup by workgroup: the first three by line, the others by run (`front.runs`)."""
 
     lines: np.ndarray  # int32: numbers of L2 lines
     places: np.ndarray  # index of each line in `seen`
+    wanted: np.ndarray  # uint8: halves of each line that the access wants, a bit each
     starts: np.ndarray  # first line of each run, and their end
     owners: np.ndarray  # instruction
     askers: np.ndarray  # wave and instruction
@@ -149,8 +159,9 @@ class Requests(NamedTuple):
 
 
 # Tallies: requests to L2, requests that L2 passes on, those that reach memory; requests that wait for a level after L2, and for
-# memory.
-ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)
+# memory. Of loads, if an earlier launch stored all lines (see `_source`): those that L2 passes on although its XCD stored the
+# halves; those of halves that another XCD stored, if L2 passes them on, or if it has the other half; all others.
+ASKED, PASSED, FETCHED, BEHIND, MEMORY, OWN, MOVED, MOVED_HALF, AGAIN, TALLIES = range(10)
 
 
 class LastCaches(NamedTuple):
@@ -164,6 +175,8 @@ class LastCaches(NamedTuple):
     seen: np.ndarray  # time of each line's last request that went on to memory, or -1
     touched: np.ndarray  # lines that had passed L2 when each line was last in the Infinity Cache
     holders: np.ndarray  # XCDs whose L2 may have each line, a bit each
+    storers: np.ndarray  # int8: XCD that is assumed to have stored each half of each line, or -1
+    takers: np.ndarray  # XCDs that have fetched each line from others, a bit each
 
     @classmethod
     def empty(cls, xcds: int, sets: int, ways: int, known: int) -> LastCaches:
@@ -172,6 +185,7 @@ class LastCaches(NamedTuple):
         return cls(
             np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int64), np.zeros(shape, np.int32),
             np.zeros(shape, np.uint8), np.full(known, -1, np.int64), np.zeros(known, np.int64), np.zeros(known, np.int64),
+            np.full(2 * known, -1, np.int8), np.zeros(known, np.int64),
         )  # fmt: skip
 
 
@@ -206,6 +220,28 @@ def _place(tags, used, line):  # type: ignore[no-untyped-def]
     return oldest, False
 
 
+@part
+def _source(storers, takers, place, wanted, xcd, hit):  # type: ignore[no-untyped-def]
+    """Returns the tally of a load: who has the halves of a line that it wants, if an earlier launch stored them.
+
+    Which XCD stored a half is not known. That whose workgroup wants it first is taken for it: neighbours in a grid want it, too.
+    An XCD that has fetched a line has both halves.
+    """
+    mine = 1 << xcd
+    if takers[place] & mine:
+        return AGAIN
+    foreign = False
+    for half in range(2):
+        if wanted >> half & 1:
+            if storers[2 * place + half] < 0:
+                storers[2 * place + half] = xcd
+            foreign = foreign or storers[2 * place + half] != xcd
+    if foreign:
+        takers[place] |= mine
+        return MOVED_HALF if hit else MOVED
+    return AGAIN if hit else OWN
+
+
 @native
 def pass_last_caches(
     requests: Requests, flags: np.ndarray, order: np.ndarray, times: np.ndarray, counted: tuple[int, int], clocks: int,
@@ -219,8 +255,8 @@ def pass_last_caches(
     gfx942: MTYPE RW].
     counted: the first time at which requests are tallied, and the end of these times. mall: lines of the Infinity Cache.
     """
-    lines, places, starts, owners, askers, accesses, xcds = requests
-    tags, used, filled, filler, dirty, seen, touched, holders = caches
+    lines, places, wanted, starts, owners, askers, accesses, xcds = requests
+    tags, used, filled, filler, dirty, seen, touched, holders, storers, takers = caches
     passes = now = 0
     for run in order:
         owner, xcd, kind = owners[run], xcds[run], flags[owners[run]]
@@ -240,8 +276,7 @@ def pass_last_caches(
             used[xcd, index, oldest] = 0 if kind & STREAM else now  # a streamed line is the next to be replaced
             if not hit:
                 tags[xcd, index, oldest] = line
-                filled[xcd, index, oldest], dirty[xcd, index, oldest] = time, 0
-                filler[xcd, index, oldest] = run
+                filled[xcd, index, oldest], dirty[xcd, index, oldest], filler[xcd, index, oldest] = time, 0, run
             known = seen[place] >= 0 and passes - touched[place] < mall
             if kind & STORE:  # dirty lines are written back once
                 if not dirty[xcd, index, oldest]:
@@ -258,6 +293,8 @@ def pass_last_caches(
                     tallies[FETCHED, owner] += one
                     passes += 1
                 touched[place] = passes
+            if not kind & STORE:
+                tallies[_source(storers, takers, place, wanted[at], xcd, hit), owner] += one
             # A wave that repeats an instruction has the line that the instruction loaded before, unless the same load requested it.
             by = filler[xcd, index, oldest]
             again = hit and askers[by] == askers[run] and accesses[by] != accesses[run]

@@ -69,6 +69,7 @@ CONFIG = np.dtype([
     # clocks for which L2 serves an atomic of each CU that works: on one line; a request of each, spread over the channels
     ("atomic_line", F), ("atomic_channel", F),
     ("atomic_move", F),  # clocks for which a line stays with each CU that works, if it moves between XCDs
+    ("line_move", F),  # clocks for a byte of lines that other XCDs hold
 ], align=True)  # fmt: skip
 WAVE = np.dtype([
     ("at", I), ("stop", I), ("access", I),  # its next step, its last; its next row of `accesses`
@@ -141,6 +142,7 @@ class Cu(NamedTuple):
     code: np.ndarray
     past: np.ndarray  # see `simgpu.timing.caches.Shares`
     late: np.ndarray
+    moved: np.ndarray
     same_line: np.ndarray  # float64 (2, n), see `simgpu.timing.contention.LineContention`: its share, and `moved`
     waves: np.ndarray
     outstanding: np.ndarray

@@ -168,6 +168,8 @@ def move(cu, now, begin, through, moved, is_store, tally):  # type: ignore[no-un
         rate = config.store_rate if is_store and level == 0 else config.rate[level]
         ahead = config.burst / config.rate[level]
         vmem.level_free[level] = max(vmem.level_free[level], begin - ahead) + amount / rate
+        if level == 1:  # its channels serve nothing else while they fetch a line from another XCD
+            vmem.level_free[level] += amount * cu.moved[now] * config.line_move
         room = config.room / config.rate[level] if is_store and level > 0 else 0.0
         delay = max(delay, vmem.level_free[level] - begin - through - room)
         tally[Tally.L2_BYTES + level] += amount

@@ -28,6 +28,7 @@ def test_a_long_product_has_no_doubt() -> None:
         (replace(PRODUCT, shares={**PRODUCT.shares, "matrix": 0.5}), "vector cache", 0.1),
         (replace(PRODUCT, channels=0.25), "25% of memory's channels", 0.25),
         (replace(PRODUCT, remembered=0.4), "40% of what a first round misses", 0.1),
+        (replace(PRODUCT, moved=0.4), "move for 40% of this time", 0.15),
         (replace(PRODUCT, atomics=8), "atomics on the same lines", 0.08),
         (replace(PRODUCT, atomics=65536), "65,536 requests by atomics", 0.25),
         (replace(PRODUCT, shares=IDLE, waits=True), "waits for loads decide", 0.1),

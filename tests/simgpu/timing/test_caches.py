@@ -231,3 +231,36 @@ def test_caches_before_l2_serve_no_coherent_load_and_no_atomic(kind: Kind, chang
     ends, accesses = np.array([0, 3]), np.array([(1, at, 1) for at in range(3)], np.int32)
     trace = Trace(np.zeros(3, np.uint32), ends, accesses, ends, np.full(3, 5, np.uint32), True, 0)
     assert first_caches([trace], code, row, 1, [-1])[0].accesses[:, 2].tolist() == misses
+
+
+def test_a_line_that_another_xcd_stored_moves_once_to_each_that_loads_it() -> None:
+    """Workgroups of four XCDs load the same lines: one is taken for the XCD that stored them, and its L2 has them."""
+    groups = [streaming(group, 0, 64) for group in range(4)]
+    alone, found, last = served(groups[:1], "stored"), served(groups, "stored"), served(groups, "last")
+    assert (alone.past[0, 0], alone.moved[0], last.moved[0]) == pytest.approx((0.0, 0.0, 0.0), abs=1e-4)
+    assert (found.past[0, 0], found.moved[0]) == pytest.approx((0.75, 1.0), abs=1e-3)
+    twice = served([*groups, *(replace(one, group=one.group + 8) for one in groups)], "stored")  # eight XCDs: the same again
+    assert twice.past[0, 0] == pytest.approx(0.75 / 2, abs=1e-3)
+
+
+def halves(group: int, first: int, both: bool) -> Trace:
+    """Makes a wave that loads every second line of 64 bytes from `first` on, or all of them."""
+    one = streaming(group, 0, 64)
+    step = 1 if both else 2
+    return replace(one, lines=(step * np.arange(len(one.lines)) + first).astype(np.uint32))
+
+
+def test_halves_of_a_line_that_an_xcd_stored_itself_do_not_move() -> None:
+    """Two XCDs have a half each of every line. A third loads both, and one of the two wants the other half too."""
+    even, odd = halves(0, 0, False), halves(1, 1, False)
+    assert served([even, odd], "stored").moved[0] == pytest.approx(0.0, abs=1e-4)
+    third = served([even, odd, halves(2, 0, True)], "stored")
+    assert third.moved[0] == pytest.approx(1.0, abs=1e-3)
+    neighbour = served([even, odd, halves(8, 1, False)], "stored")  # of the first XCD
+    assert (neighbour.past[0, 0], neighbour.moved[0]) == pytest.approx((1 / 3, 1.0), abs=1e-3)
+
+
+def test_lines_that_the_l2s_no_longer_hold_do_not_move() -> None:
+    """An XCD loads 12 MB, and its L2 has 4."""
+    found = served([streaming(group, 0, 12 << 10) for group in range(2)], "stored")
+    assert found.moved[0] == pytest.approx(0.0, abs=1e-3) and found.past[0, 0] == pytest.approx(1.0, abs=1e-3)

@@ -11,6 +11,7 @@ import pytest
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import cu
+from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
 from simgpu.timing.gpu import Mechanisms, quiet_config
 from simgpu.timing.native import state
@@ -45,7 +46,7 @@ def run(
     config = quiet_config(row, Mechanisms(), MHZ, (0.0, 0.0))
     config["rate"] = config["store_rate"] = config["burst"] = rate
     config["miss_rate"], config["room"] = misses, room
-    return cu.run_cu(code, work, resident, np.zeros(resident, np.int64), past, waiting, config)
+    return cu.run_cu(code, work, resident, np.zeros(resident, np.int64), Shares(past, waiting, np.zeros(len(body) + 1)), config)
 
 
 def each(body: Sequence[Issue], **options: object) -> float:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.targets import architectures
 from simgpu.hardware.timing_rules.issue import MOST_LGKM, MOST_VM, SLOT, Issue, Kind, Unit
+from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
 from simgpu.timing.cu import idle as idle_cu
 from simgpu.timing.gpu import Mechanisms, quiet_config
@@ -33,7 +34,7 @@ def idle(*body: Issue, waves: int = 4, groups: int = 1, arch: str = "gfx90a", **
     for name, value in config.items():
         settings[name] = value
     shares = np.zeros((2, len(body)))
-    cu = idle_cu(settings, code, shares, shares, work, groups, np.zeros(groups, np.int64))
+    cu = idle_cu(settings, code, Shares(shares, shares, np.zeros(len(body))), work, groups, np.zeros(groups, np.int64))
     cu = state.Cu(*[array.view(np.recarray) if array.dtype.names else array for array in cu])  # fields by name, as in machine code
     begin_groups(cu, work, np.zeros(groups, np.int64))
     return cu, work
@@ -255,3 +256,12 @@ def test_a_place_is_free_when_the_last_wave_and_its_memory_operations_ended() ->
 @pytest.mark.parametrize("arch", architectures())
 def test_queues_fit(arch: str) -> None:
     assert max(pipelines(arch).lds_fifo, pipelines(arch).vmem_queue) < state.DEEPEST
+
+
+def test_lines_that_move_between_xcds_hold_the_infinity_cache() -> None:
+    """Each byte takes a clock of its own and, of the half that moves, three more."""
+    cu, _ = idle(ALU, rate=(1e9, 1.0, 1e9), burst=0.0, line_move=6.0)
+    cu.past[0], tally = 1.0, np.zeros(len(Tally))
+    assert units.move(cu, 0, 0, 0, 64, False, tally) == pytest.approx(64)
+    cu.moved[0] = 0.5
+    assert units.move(cu, 0, 0, 0, 64, False, tally) == pytest.approx(64 + 64 * 4)

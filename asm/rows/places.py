@@ -145,6 +145,7 @@ class Places:
         offset, _ = self.at(operand, group, rows)
         self._has(group, whole=True)
         self.k.v_cndmask_b32(offset, offset, OUTSIDE, "vcc", note="the last chunk")
+        self.forget()
         self._store_rest(source, operand, offset, apart, scratch)
 
     def _store_rest(self, source: Reg, operand: Operands, offset: Reg, apart: Elements, scratch: Reg | None) -> None:

@@ -248,6 +248,14 @@ def test_steps(case: Case, data: st.DataObject) -> None:
     change_a_step(case, data)
 
 
+@pytest.mark.parametrize("n", [65, 131])
+def test_a_wave_stores_the_overlaps_of_all_its_rows(n: int) -> None:
+    """A wave has two rows, and their last chunks are stored in two parts."""
+    case = softmax(9, n)
+    by_rows, by_columns = case.tree.loops
+    agree(case, case.tree.with_loops(Level.DEVICE, (replace(by_rows, tile=2 * by_rows.tile), by_columns)), "device")
+
+
 BOARDS, FLAGS, PAIRS = st.sampled_from(("mi100", "mi210", "mi300x", "mi355x")), st.booleans(), st.sampled_from(((1, 1), (2, 1)))
 PROBLEMS = {
     "softmax": st.builds(softmax, st.integers(1, 20), st.integers(1, 9000), BOARDS),

@@ -9,7 +9,6 @@ from simgpu.asm.builder.formula import Formula, log2, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE, buffer_at, new_buffer
-from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.lanes import unpack_chunk, wave_number
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
@@ -64,9 +63,8 @@ class ColumnEmitter(Visitor):
         k.work_item_x()
         self.column, self.offset, self.stride, scratch = (k.v.alloc(n) for n in ("column", "offset", "bytes of a step", "scratch"))
         self.last, self.number = k.v.alloc("last row's offset"), k.v.alloc("work-item")
-        wave = k.s.alloc("wave")
         k.v_mov_b32(self.number, lane)
-        wave_number(k, wave, scratch)
+        wave = wave_number(k)
         k.v_and_b32(lane, WAVEFRONT - 1, lane)
         self.first = k.scalar("first row", of(k.group_y) * self.arguments["rows"])
         self.left = k.scalar("rows left", (of(self.arguments["m"]) - self.first).least(self.arguments["rows"]))
@@ -109,12 +107,11 @@ class ColumnEmitter(Visitor):
         k, atom = self.k, next(warp.children())
         loads = [k.v.alloc("row", self.words) for _ in range(LOADS)]
         self.unpacked = k.v.alloc("unpacked", self.chunk) if self.element < WORD else None
-        load = Elements(k, self.problem.dtype, "f32").access("load", self.chunk)
         with k.loop("rows", self.left, LOADS * self.step):
             for row in loads:
                 if self.problem.reduce == "maximum":
                     k.v_min_u32(self.offset, self.last, self.offset, note="past the rows: the last one again")
-                k.emit(load, row, self.offset, self.buffer, 0, offen=True)
+                k.buffer_load(row, self.offset, self.buffer, 0, nbytes=self.chunk * self.element)
                 k.v_add_u32(self.offset, self.stride, self.offset)
             for row in loads:
                 self.visit(atom, row)
@@ -160,12 +157,10 @@ class ColumnEmitter(Visitor):
         k.set(scratch, of(number) % self.chunk + place)
         k.set(place, of(scratch) * WORD)
         k.v_cndmask_b32(place, OUTSIDE, place, "vcc")
-        k.v_cmp_ge_u32("vcc", scratch, start)
-        k.v_cndmask_b32(place, OUTSIDE, place, "vcc", note="the chunk before has it")
+        k.v_cndmask_b32(place, OUTSIDE, place, k.v_cmp_ge_u32("vcc", scratch, start), note="the chunk before has it")
         if self.lanes * self.chunk < WAVES * WAVEFRONT:
-            k.v_cmp_gt_u32("vcc", self.lanes * self.chunk, number)
-            k.v_cndmask_b32(place, OUTSIDE, place, "vcc")
-        k.buffer_store_dword(total, place, self.buffer, 0, offen=True, note=self.result)
+            k.v_cndmask_b32(place, OUTSIDE, place, k.v_cmp_gt_u32("vcc", self.lanes * self.chunk, number))
+        k.buffer_store(total, place, self.buffer, 0, note=self.result)
 
 
 def tree_of_parts(root: Columns) -> Columns:

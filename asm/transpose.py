@@ -59,11 +59,9 @@ class TransposeEmitter(Visitor):
         k.comment("TransposeBlock: waves side by side along n")
         k.work_item_x()
         self.offset, self.lanes = k.v.alloc("offset"), {axis: k.v.alloc(f"first of {axis}") for axis in "mn"}
-        wave, self.start = k.s.alloc("wave"), {axis: k.s.alloc(f"tile's first of {axis}") for axis in "mn"}
-        wave_number(k, wave, self.offset)
+        wave, self.start = wave_number(k), {axis: k.s.alloc(f"tile's first of {axis}") for axis in "mn"}
         k.set(self.start["n"], of(k.group_x) * self.block_n + of(wave) * self.tiles["n"])
-        k.s_cmp_ge_u32(self.start["n"], self.sizes["n"])
-        k.s_cbranch_scc1(self.end)
+        k.branch(k.s_cmp_ge_u32(self.start["n"], self.sizes["n"]), self.end)
         diagonal = (of(k.group_x) + k.group_y).below(self.rows + self.columns)
         note = "tiles on a diagonal run together: both sides spread over memory"
         k.set(self.start["m"], diagonal % self.rows * self.tiles["m"], note=note)
@@ -79,14 +77,11 @@ class TransposeEmitter(Visitor):
         k.s_mov_b64(self.inside, "exec")
         for axis in "mn":
             place, last = self.lanes[axis], k.s.alloc("last chunk")
-            k.v_cmp_gt_u32("vcc", self.tiles[axis] // self.chunk, place)
-            k.s_and_b64(self.inside, self.inside, "vcc")
+            k.s_and_b64(self.inside, self.inside, k.v_cmp_gt_u32("vcc", self.tiles[axis] // self.chunk, place))
             k.v_lshlrev_b32(place, log2(self.chunk), place)
             k.s_sub_u32(last, self.sizes[axis], self.start[axis])
-            k.v_cmp_gt_i32("vcc", last, place)
-            k.s_and_b64(self.inside, self.inside, "vcc")
-            k.s_sub_u32(last, last, self.chunk)
-            k.v_min_i32(place, last, place, note="the last chunk ends with the side")
+            k.s_and_b64(self.inside, self.inside, k.v_cmp_gt_i32("vcc", last, place))
+            k.set(place, (of(last) - self.chunk).least(place, "i32"), note="the last chunk ends with the side")
             k.s.free(last)
         self.visit(next(warp.children()))
 
@@ -99,7 +94,8 @@ class TransposeEmitter(Visitor):
         for row in rows:
             self._move("load", row)
         self._buffer("Y", "n", "m", "ldy")
-        self._selectors()
+        values = {1: (LOW_HALVES, *BYTES), 2: (LOW_HALVES, HIGH_HALVES)}.get(self.element, ())
+        self.selectors = {value: k.scalar("selector", value) for value in values}
         for number, column in enumerate(columns):
             self._gather(rows, number, column)
             self._move("store", column)
@@ -114,19 +110,12 @@ class TransposeEmitter(Visitor):
         k.v_mov_b32(k.work_item, OUTSIDE)
         k.v_cndmask_b32(self.offset, k.work_item, self.offset, self.inside, note="no block: outside")
         self.stride = bytes_
-        self.row = k.s.alloc(f"row of {name}")
-        k.s_mov_b32(self.row, 0)
+        self.row = k.scalar(f"row of {name}", 0)
 
     def _move(self, direction: str, data: Reg) -> None:
         """Loads or stores the next row of the block."""
-        self.k.emit(self.elements.access(direction, self.chunk), data, self.offset, self.buffer, self.row, offen=True)
+        self.k.emit(f"buffer_{direction}", data, self.offset, self.buffer, self.row, nbytes=self.chunk * self.element)
         self.k.s_add_u32(self.row, self.row, self.stride)
-
-    def _selectors(self) -> None:
-        constants = {1: (LOW_HALVES, *BYTES), 2: (LOW_HALVES, HIGH_HALVES)}.get(self.element, ())
-        self.selectors = {value: self.k.s.alloc("selector") for value in constants}
-        for value, register in self.selectors.items():
-            self.k.s_mov_b32(register, value)
 
     def _gather(self, rows: list[Reg], column: int, target: Reg) -> None:
         """Emits target = a column of the block: element `column` of each row."""

@@ -2,8 +2,7 @@
 
     frame.py          prologue of every fused kernel
     shape.py          a plan in loads, fragments and matrix instructions
-    wave.py           a wave's loads and products
-    pages.py          paged K and V: buffers of key atoms
+    wave.py           a wave's loads and products; paged K and V
     softmax.py        the softmax between the products
     merge.py          sum of the waves' partial O
     split.py          the second kernel of split keys: sum of the parts

@@ -20,17 +20,16 @@ from collections.abc import Callable
 from simgpu.asm.attention.frame import LSE, STATISTICS, check
 from simgpu.asm.attention.fused import WaveEmitter
 from simgpu.asm.attention.merge import AttentionOutput, Merge
-from simgpu.asm.attention.pages import Pages
 from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.shared.emitter import SharedEmitter
 from simgpu.asm.attention.split import STATE_BYTES
-from simgpu.asm.attention.wave import KeyWave, row_offsets
+from simgpu.asm.attention.wave import KeyWave, Pages, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.accumulators import clear
+from simgpu.asm.parts.matrix import clear
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
@@ -115,8 +114,7 @@ class ChainedEmitter(WaveEmitter):
         self.softmax.start()
         for name in ("O", "zero") if "zero" in wave.ranges else ("O",):
             clear(k, wave.ranges[name])
-        k.s_cmp_eq_u32(self.block.steps_left, 0)
-        with k.jump_over("scc1", "no_keys"):
+        with k.jump_over(k.s_cmp_eq_u32(self.block.steps_left, 0), "no_keys"):
             wave.load_keys()
             self._advance_keys()
             self._load_values()

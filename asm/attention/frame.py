@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from simgpu.asm.builder.formula import Formula, log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, buffer_at
-from simgpu.asm.parts.lanes import lane_in_atom, wave_number
+from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, buffer_at, clip
+from simgpu.asm.parts.lanes import lane_in_atom, lane_places, wave_number
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM, AttentionProblem
@@ -109,15 +109,6 @@ def grid(root: FusedAttention) -> tuple[int, int, int]:
     return (turn * blocks, root.trips("batch") * root.trips("heads") // turn * root.trips("keys"), 1)
 
 
-def lane_places(k: KernelBuilder) -> tuple[Reg, Reg, Reg]:
-    """Emits i and g, a lane's place in an atom, in VGPRs, and the number of its wave in an SGPR. Returns the three."""
-    k.work_item_x()
-    row, group, wave = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group"), k.s.alloc("wave")
-    wave_number(k, wave, group)
-    lane_in_atom(k, row, group, ATOM)
-    return row, group, wave
-
-
 def few(number: Formula | Reg, divisor: int) -> Formula:
     """Returns a number below 2^32 / divisor, which a division by that takes one instruction of."""
     return (of(number) if isinstance(number, Reg) else number).below((1 << 32) // divisor)
@@ -125,17 +116,27 @@ def few(number: Formula | Reg, divisor: int) -> Formula:
 
 def scalar_constants(k: KernelBuilder, name: str, *values: int) -> tuple[Reg, ...]:
     """Returns SGPRs with these values."""
-    registers = tuple(k.s.alloc(name) for _ in values)
-    for register, value in zip(registers, values, strict=True):
-        k.s_mov_b32(register, value)
-    return registers
+    return tuple(k.scalar(name, value) for value in values)
 
 
 def advance_within(k: KernelBuilder, resource: Reg, nbytes: Operand) -> None:
     """Moves the beginning of a raw buffer, but not its end. What lies past the end reads 0."""
     advance_buffer(k, resource, nbytes, "rows")
-    k.s_sub_u32(resource[2], resource[2], nbytes)
-    k.s_max_i32(resource[2], resource[2], 0)
+    k.set(resource[2], (of(resource[2]) - nbytes).most(0, "i32"))
+
+
+def load_row(
+    k: KernelBuilder, targets: Sequence[Reg], offset: Reg, column: Reg, buffer: Reg, width: int, each: int, spare: Reg, name: str
+) -> None:  # fmt: skip
+    """Loads a lane's columns from `column` on of a row of 16-bit elements, at distances of `each`; those past the width read 0.
+
+    targets: VGPRs of 16 bytes. offset: VGPR, bytes to `column`. spare: a VGPR.
+    """
+    for span, target in enumerate(targets):
+        place = offset
+        if (span + 1) * each > width:
+            place = clip(k, spare, offset, width - span * each, column, note="columns past the width read 0")
+        k.buffer_load(target, place, buffer, 0, offset=span * each * WORD // 2, note=f"{name}[{span}]")
 
 
 class AttentionFrame:
@@ -164,7 +165,8 @@ class AttentionFrame:
     def _coordinates(self) -> None:
         """Emits lane, wave, first query and heads."""
         k, plan, turn = self.k, self.plan, self.turn
-        self.lane_row, self.group, self.wave_number = lane_places(k)
+        k.work_item_x()
+        self.wave_number, (self.lane_row, self.group) = wave_number(k), lane_places(k, ATOM)
         self.first_query, self.head = k.s.alloc("the block's first query"), k.s.alloc("head")
         self.shared_head = k.s.alloc("head of K and V")
         k.comment(f"workgroups in turn are of {turn} heads; a tile has {self.tile_queries} queries of {self.tile_heads}")
@@ -292,8 +294,7 @@ class AttentionFrame:
         if not self.plan.tile_pairs:
             return
         k = self.k
-        k.s_cmp_eq_u32(self.first_query, self.second_query)
-        with k.jump_over("scc1", "no_second_tile"):
+        with k.jump_over(k.s_cmp_eq_u32(self.first_query, self.second_query), "no_second_tile"):
             k.s_mov_b32(self.first_query, self.second_query)
             k.s_barrier()
             k.s_branch(self.tile)
@@ -310,8 +311,7 @@ class AttentionFrame:
         k.v_lshrrev_b32(target, log2(plan.row_slots), row, note="query of the tile")
         k.v_and_b32(spare, plan.row_slots - 1, row, note="head of the tile")
         if self.tile_heads < plan.row_slots:
-            k.v_cmp_gt_u32("vcc", self.tile_heads, spare)
-            k.v_cndmask_b32(target, -1, target, "vcc", note="no head: no query either")
+            k.v_cndmask_b32(target, -1, target, k.v_cmp_gt_u32("vcc", self.tile_heads, spare), note="no head: no query either")
         k.v_cmp_gt_u32("vcc", self.rows, target)
         k.v_mul_lo_u32(target, target, strides[0])
         k.v_mul_lo_u32(spare, spare, strides[1])
@@ -330,7 +330,7 @@ class AttentionFrame:
         of_head = k.scalar("head's bytes", of(self.arguments["lq"]) * nbytes)
         self.row_of(row, q)
         self.row_offset(offset, row, (nbytes, of_head), spare)
-        k.buffer_store(value, offset, buffer, 0, offen=True, note=note)
+        k.buffer_store(value, offset, buffer, 0, note=note)
         k.s.free(of_head)
 
     def query_of(self, target: Reg, q: int) -> None:

@@ -88,7 +88,7 @@ class WaveEmitter(FusedEmitter):
         for q in range(self.shape.nq):
             block.row_of(offset, q)
             k.set(offset, (of(offset) % self.plan.row_slots + block.head) * WORD, note="head of the tile")
-            k.buffer_load_dword(slopes[q], offset, resource, 0, offen=True, note=f"slope, query atom {q}")
+            k.buffer_load(slopes[q], offset, resource, 0, note=f"slope, query atom {q}")
         for q in range(self.shape.nq):
             k.v_mul_f32(slopes[q], -LOG2_E, slopes[q])
 

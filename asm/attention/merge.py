@@ -9,8 +9,8 @@ from simgpu.asm.attention.softmax import SoftmaxUpdate, inverse, log_sum_exp
 from simgpu.asm.builder.formula import Formula, log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.accumulators import read_scaled
 from simgpu.asm.parts.buffers import clip
+from simgpu.asm.parts.matrix import read_scaled
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.registers import LOOP_RANGES, WAVES, merge_row_words
@@ -102,8 +102,7 @@ class Merge:
 
     def _store_row(self, q: int, value: Reg, buffer: Reg, what: str) -> None:
         """Stores one or two words of each query of an atom, by the first wave."""
-        self.k.s_cmp_lg_u32(self.block.wave_number, 0)
-        with self.k.jump_over("scc1", "stored"):
+        with self.k.jump_over(self.k.s_cmp_lg_u32(self.block.wave_number, 0), "stored"):
             self.block.store_of_rows(q, value, buffer, [self.parts[n] for n in (12, 13, 14)], what)
 
     def _add_partials(self, factors: Reg) -> None:
@@ -111,7 +110,9 @@ class Merge:
         row = of(self.block.wave_number) * ATOM + self.softmax.lane_row
         write = k.vector("LDS write address", row * self.row_bytes)
         values = k.v.alloc("O", QUAD)
-        readers = {wide: self._reader(wide) for wide in shape.widths}
+        rows = {wide: k.vector(f"row, {wide} atoms", of(k.work_item) // (QUAD * wide)) for wide in shape.widths}
+        place = {wide: of(row) * self.row_bytes + self._column(wide) * WORD for wide, row in rows.items()}
+        readers = {wide: (k.vector(f"LDS read address, {wide} atoms", place[wide]), row) for wide, row in rows.items()}
         for q in range(shape.nq):
             for block, (column, wide) in enumerate(shape.blocks):
                 k.comment(f"queries {ATOM * q}.., columns {column}..: the waves' O to LDS, added from there")
@@ -134,12 +135,6 @@ class Merge:
             k.ds_write_b128(group, values, offset=self.partial.offset + first * WORD)
         k.v.free(group)
 
-    def _reader(self, wide: int) -> tuple[Reg, Reg]:
-        """Returns VGPRs with the LDS address and the row of a work-item's four columns in a block of `wide` atoms."""
-        k = self.k
-        row = k.vector(f"row, {wide} atoms", of(k.work_item) // (QUAD * wide))
-        return k.vector(f"LDS read address, {wide} atoms", of(row) * self.row_bytes + self._column(wide) * WORD), row
-
     def _column(self, wide: int) -> Formula:
         """Returns the first of a work-item's four columns in a block of `wide` atoms."""
         return of(self.k.work_item) % (QUAD * wide) * QUAD
@@ -149,8 +144,7 @@ class Merge:
         address, row = reader
         done = k.new_label("added")
         if wide < WAVES:
-            k.s_cmp_ge_u32(self.block.wave_number, wide)
-            k.s_cbranch_scc1(done)
+            k.branch(k.s_cmp_ge_u32(self.block.wave_number, wide), done)
         parts = self.parts
         rows = ATOM * WAVES // max(WAVES, wide)  # rows that a round of the work-items covers
         for first in range(0, ATOM, rows):
@@ -176,16 +170,17 @@ class Merge:
 
 
 def store_columns(
-    k: KernelBuilder, values: Reg, offset: Reg, column: Reg, buffer: Reg, columns: int, ends: bool, spare: Reg
-) -> None:
-    """Stores four adjacent columns, from `column` on, of a row with `columns` columns. ends: True if the row may end among them."""
-    if not ends:
-        k.buffer_store_dwordx4(values, offset, buffer, 0, offen=True)
-    elif columns % QUAD == 0:
-        clip(k, offset, offset, columns, column, note="columns that do not exist")
-        k.buffer_store_dwordx4(values, offset, buffer, 0, offen=True)
-    else:
-        for n in range(QUAD):
-            clip(k, spare, offset, columns - n, column)
-            k.buffer_store_dword(values[n], spare, buffer, 0, offen=True, offset=n * WORD)
+    k: KernelBuilder, values: Reg, offset: Reg, column: Reg, buffer: Reg, columns: int, ends: bool, spare: Reg, first: int = 0,
+    note: str = "",
+) -> None:  # fmt: skip
+    """Stores four adjacent columns, from column + `first` on, of a row with `columns` columns.
+
+    ends: True if the row may end among them. offset: VGPR, bytes to `column`. spare: a VGPR.
+    """
+    whole = columns % QUAD == 0 or not ends
+    for n in range(1 if whole else QUAD):
+        if ends:
+            clip(k, spare, offset, columns - first - n, column, note="columns that do not exist")
+        data = values if whole else values[n]
+        k.buffer_store(data, spare if ends else offset, buffer, 0, offset=(first + n) * WORD, note=note)
 

@@ -22,7 +22,8 @@ from simgpu.asm.attention.shape import matrix_instructions, widest
 from simgpu.asm.attention.softmax import MINUS_INFINITY, inverse
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.accumulators import clear
+from simgpu.asm.parts.lanes import lanes_reduce
+from simgpu.asm.parts.matrix import clear
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper.registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
 from simgpu.operators.attention.problem import ATOM, GAINS
@@ -114,7 +115,7 @@ class PaperEmitter(FusedEmitter):
         return (address, place) if place < DS_REACH else (self.far[address], place - DS_REACH)
 
     def _load(self, target: Reg, offset: Reg, buffer: Reg, row: Reg, span: int, note: str) -> None:
-        self.k.buffer_load(target, offset, buffer, row, offen=True, offset=span * self.span * self.e_bytes, note=note)
+        self.k.buffer_load(target, offset, buffer, row, offset=span * self.span * self.e_bytes, note=note)
 
     def _query(self, q: int, span: int) -> Reg:
         return self.queries.group(q * (self.plan.d // self.span) + span, self.piece)
@@ -131,8 +132,7 @@ class PaperEmitter(FusedEmitter):
     def visit_block(self, block: BlockAttentionNode) -> None:
         k = self.k
         self._start()
-        k.s_cmp_eq_u32(self.block.steps_left, 0)
-        with k.jump_over("scc1", "no_keys"), k.loop("keys", self.block.steps_left):
+        with k.jump_over(k.s_cmp_eq_u32(self.block.steps_left, 0), "no_keys"), k.loop("keys", self.block.steps_left):
             self._stage("K")
             self._products()
             self._mask()
@@ -203,8 +203,7 @@ class PaperEmitter(FusedEmitter):
             k.s_cmp_gt_i32(limit, self.block.full_high)
         k.s_cbranch_scc1(masked)
         if self.plan.problem.window is not None:
-            k.s_cmp_lt_i32(self.block.first_key, self.block.full_low)
-            k.s_cbranch_scc1(masked)
+            k.branch(k.s_cmp_lt_i32(self.block.first_key, self.block.full_low), masked)
         k.label(back)
 
     def _mask_scores(self) -> None:
@@ -220,12 +219,10 @@ class PaperEmitter(FusedEmitter):
                 for n in range(self.nk):
                     e = self._score(self.e, q, n)[r]
                     k.set(key, of(self.block.first_key) + ATOM * n + self.block.lane_row)
-                    k.v_cmp_ge_i32("vcc", bound, key)
-                    k.v_cndmask_b32(e, minus_infinity, e, "vcc")
+                    k.v_cndmask_b32(e, minus_infinity, e, k.v_cmp_ge_i32("vcc", bound, key))
                     if p.window is not None:
                         k.v_add_u32(key, self.block.arguments["window"], key)
-                        k.v_cmp_gt_i32("vcc", key, position)
-                        k.v_cndmask_b32(e, minus_infinity, e, "vcc")
+                        k.v_cndmask_b32(e, minus_infinity, e, k.v_cmp_gt_i32("vcc", key, position))
 
     def _bound_keys(self, position: Reg, bound: Reg, causal: bool, windowed: bool) -> None:
         """Emits bound = the last key that a query at `position` sees."""
@@ -248,7 +245,7 @@ class PaperEmitter(FusedEmitter):
                 k.v_max_f32(largest, e[0], e[-1])
                 for register in e[1:-1]:
                     k.v_max_f32(largest, largest, register)
-                self._over_row("v_max_f32", largest)
+                lanes_reduce(k, "v_max_f32", largest, largest, ATOM, "m")
                 k.v_mul_f32(largest, c, largest)
                 k.v_mov_b32(old, self.m[row])
                 k.v_max_f32(self.m[row], old, largest, note=f"m of query {ATOM * q} + 4g + {r}")
@@ -261,14 +258,9 @@ class PaperEmitter(FusedEmitter):
                 k.v_add_f32(largest, e[0], e[1]) if len(e) > 1 else k.v_mov_b32(largest, e[0])
                 for register in e[2:]:
                     k.v_add_f32(largest, largest, register)
-                self._over_row("v_add_f32", largest)
+                lanes_reduce(k, "v_add_f32", largest, largest, ATOM, "delta")
                 k.v_mul_f32(self.delta[row], self.delta[row], self.factors[row])
                 k.v_add_f32(self.delta[row], self.delta[row], largest)
-
-    def _over_row(self, operation: str, value: Reg) -> None:
-        """Combines the values of 16 lanes; each lane gets the result."""
-        for step in (8, 4, 2, 1):
-            self.k.emit(f"{operation}_dpp", value, value, value, row_ror=step, row_mask="0xf", bank_mask="0xf")
 
     def _store_weights(self) -> None:
         """Writes E to LDS."""

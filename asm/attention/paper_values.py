@@ -7,9 +7,9 @@ from simgpu.asm.attention.paper import LANES, PaperEmitter
 from simgpu.asm.attention.shape import widest
 from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.accumulators import clear, read_scaled, scale
 from simgpu.asm.parts.buffers import clip
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, Narrowing, widen
+from simgpu.asm.parts.matrix import clear, read_scaled, scale
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper.registers import FRAGMENTS, GROUPS, QUAD, chunks
 from simgpu.operators.attention.problem import ATOM
@@ -106,12 +106,8 @@ class MatrixValues(PaperEmitter):
         for s in range(self.keys // GROUPS):
             place = self.tile.offset + ((self.keys * step + s) * self.plan.d + column) * self.e_bytes
             address, offset = self._at(self.v_read[wide], place)
-            bits = 8 * wide * self.e_bytes
-            name = "ds_read_u16" if bits == 16 else f"ds_read_b{bits}"
-            self.k.emit(name, self._row_of_values(number, s, wide), address, offset=offset)
-
-    def _row_of_values(self, number: int, s: int, wide: int) -> Reg:
-        return self._quad(s, max(1, wide // 2)) if self.narrow else self._quad(number, wide)
+            row = self._quad(s, max(1, wide // 2)) if self.narrow else self._quad(number, wide)
+            self.k.ds_read(row, address, offset=offset, nbytes=wide * self.e_bytes)
 
     def _interleave(self, block: int) -> None:
         """Interleaves a lane's four rows of V, of 2-byte elements, into the fragments of each column atom."""
@@ -128,10 +124,8 @@ class MatrixValues(PaperEmitter):
             for s in range(self.keys // GROUPS):
                 place = ((self.keys * step + s) * self.tile_q + ATOM * q) * self.e_bytes
                 note = f"E[{q}], keys from {self.keys * step}, {s}"
-                if not self.narrow:
-                    k.ds_read_b32(held[s], self.e_read, offset=place, note=note)
-                elif s % 2 == 0:
-                    k.ds_read_u16(held[s // 2], self.e_read, offset=place, note=note)
+                if s % 2 == 0 or not self.narrow:
+                    k.ds_read(held[s // self.weights_of], self.e_read, offset=place, nbytes=self.e_bytes, note=note)
                 else:  # a load to the high half clears the low one, with SRAM-ECC
                     k.ds_read_u16_d16_hi(self.temporaries[s // 2], self.e_read, offset=place, note=note)
             for pair in range(held.count if self.narrow else 0):
@@ -152,7 +146,7 @@ class MatrixValues(PaperEmitter):
                         values = self._quad(w // QUAD, min(wide, QUAD))
                         columns = [self._output(column // ATOM + w + n, q)[r] for n in range(values.count)]
                         read_scaled(k, values, columns, [self.factors[q * QUAD + r]] * values.count)
-                        k.buffer_store(values, address, buffer, row, offen=True, offset=(column + w) * WORD)
+                        k.buffer_store(values, address, buffer, row, offset=(column + w) * WORD)
 
 
 class VectorValues(PaperEmitter):
@@ -212,16 +206,15 @@ class VectorValues(PaperEmitter):
         """Emits O += E V for as many of a lane's columns as the fragments hold, four keys at a time."""
         k, plan = self.k, self.plan
         k.comment(f"O += E V, four keys at a time, columns from {LANES * columns[0]}")
-        keys, of_e, of_v = k.s.alloc("keys left"), self.temporaries[0], self.temporaries[1]
-        k.s_mov_b32(keys, self.tile_kv)
+        of_e, of_v = self.temporaries[0], self.temporaries[1]
         k.v_mov_b32(of_e, self.weights.offset)
         k.v_lshrrev_b32(of_v, log2(WORD // self.e_bytes), self.column)
-        with k.loop("values", keys, QUAD):
+        with k.loop("values", self.tile_kv, QUAD):
             for chunk in columns:
                 for key in range(QUAD):
                     place = self.tile.offset + (key * plan.d + LANES * chunk) * self.e_bytes
-                    name = "ds_read_b32" if self.e_bytes == WORD else "ds_read_u16"
-                    k.emit(name, self._quad(chunk)[key], of_v, offset=place, note=f"V, key {key}, column lane + {LANES * chunk}")
+                    note = f"V, key {key}, column lane + {LANES * chunk}"
+                    k.ds_read(self._quad(chunk)[key], of_v, offset=place, nbytes=self.e_bytes, note=note)
             if self.e_bytes < WORD:
                 for n in range(len(columns) * QUAD):
                     widen(k, plan.problem.dtype, self.pool[n])
@@ -233,7 +226,6 @@ class VectorValues(PaperEmitter):
                         k.v_fmac_f32(self._output(row, chunk), e[key], self._quad(chunk)[key])
             k.v_add_u32(of_e, QUAD * WORD, of_e)
             k.v_add_u32(of_v, QUAD * plan.d * self.e_bytes, of_v)
-        k.s.free(keys)
 
     def _end(self) -> None:
         k, plan, a = self.k, self.plan, self.block.arguments
@@ -245,4 +237,4 @@ class VectorValues(PaperEmitter):
             clip(k, address, self.column, plan.d - LANES * chunk, k.work_item, note="columns past the last: outside")
             for query in range(self.tile_q):
                 k.s_mul_i32(row, a["R_row"], query)
-                k.buffer_store_dword(self._output(query, chunk), address, buffer, row, offen=True, offset=LANES * chunk * WORD)
+                k.buffer_store(self._output(query, chunk), address, buffer, row, offset=LANES * chunk * WORD)

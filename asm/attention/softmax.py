@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from simgpu.asm.attention.frame import AttentionFrame
-from simgpu.asm.attention.shape import QUAD
+from simgpu.asm.attention.shape import GROUPS, QUAD
 from simgpu.asm.attention.wave import WaveRegisters
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
-from simgpu.asm.parts.accumulators import scale
+from simgpu.asm.parts.matrix import scale
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM, GAINS
 
@@ -146,13 +147,9 @@ class SoftmaxUpdate:
         """Subtracts slope · |query - key| from the exponents."""
         k, block, slope = self.k, self.block, self.wave.ranges["slopes"][q]
         behind, before, distance, other = (self.temporaries[n] for n in (2, 3, 4, 5))
-        offset = k.s.alloc("offset")
-        k.s_sub_u32(offset, block.position, block.first_key)
         block.query_of(behind, q)
-        k.v_mad_i32_i24(behind, self.group, -QUAD, behind)
-        k.v_add_u32(behind, offset, behind)
+        k.set(behind, of(behind) - of(self.group, GROUPS) * QUAD + (of(block.position) - block.first_key))
         k.v_cvt_f32_i32(behind, behind, note=f"query's place minus the first key, query atom {q}")
-        k.s.free(offset)
         if not self.p.causal:
             k.v_sub_f32(before, 0, behind)
         for n, register in enumerate(x):
@@ -177,8 +174,7 @@ class SoftmaxUpdate:
 
     def _mask_half(self, half: Sequence[int]) -> None:
         k = self.k
-        k.s_cmp_lg_u32(self.masked, 0)
-        with k.aside("scc1", "masked", "unmasked"):
+        with k.aside(k.s_cmp_lg_u32(self.masked, 0), "masked", "unmasked"):
             k.comment("scores past an edge: -inf")
             high, low, minus_infinity = self.temporaries[1], self.temporaries[2], self.temporaries[3]
             k.v_mov_b32(minus_infinity, MINUS_INFINITY)
@@ -186,32 +182,21 @@ class SoftmaxUpdate:
                 self._bounds(q, high, low)
                 for n, x in enumerate(self.exponents(half, q)):
                     key = ATOM * (n // QUAD) + n % QUAD
-                    k.v_cmp_le_i32("vcc", key, high)
-                    k.v_cndmask_b32(x, minus_infinity, x, "vcc")
+                    k.v_cndmask_b32(x, minus_infinity, x, k.v_cmp_le_i32("vcc", key, high))
                     if self.windowed:
-                        k.v_cmp_ge_i32("vcc", key, low)
-                        k.v_cndmask_b32(x, minus_infinity, x, "vcc")
+                        k.v_cndmask_b32(x, minus_infinity, x, k.v_cmp_ge_i32("vcc", key, low))
 
     def _bounds(self, q: int, high: Reg, low: Reg) -> None:
         """Emits the last and first key that the lane's query sees, relative to the lane's first key of the step (4g)."""
         k, block = self.k, self.block
-        offset = k.s.alloc("offset")
-        k.v_mov_b32(high, block.high, note=f"query atom {q}: last key")
+        position, reach, last = self.temporaries[4], of(block.arguments["window"]) - 1, of(block.high)
         if self.p.causal or self.windowed:
-            position = self.temporaries[4]
             block.query_of(position, q)
             k.v_add_u32(position, block.position, position, note="the query's place among the keys")
-            if self.p.causal:
-                k.v_min_i32(high, high, position)
-            if self.windowed:
-                k.s_sub_u32(offset, block.arguments["window"], 1)
-                k.v_subrev_u32(low, offset, position)
-                k.v_add_u32(position, offset, position)
-                k.v_min_i32(high, high, position)
-        for bound in (high, low) if self.windowed else (high,):
-            k.v_subrev_u32(bound, block.first_key, bound)
-            k.v_mad_i32_i24(bound, self.group, -QUAD, bound)
-        k.s.free(offset)
+            last = last.least(position if self.p.causal else of(position) + reach, "i32")
+        if self.windowed:
+            k.set(low, of(position) - reach - block.first_key - of(self.group, GROUPS) * QUAD)
+        k.set(high, last - block.first_key - of(self.group, GROUPS) * QUAD, note=f"query atom {q}: last key")
 
     # -- the reference -----------------------------------------------------------------------
 
@@ -302,3 +287,96 @@ def log_sum_exp(k: KernelBuilder, target: Reg, total: Reg, reference: Reg) -> No
     k.v_log_f32(target, total)
     k.v_sub_f32(target, target, reference)
     k.v_mul_f32(target, LN_2, target)
+
+
+ONES = {"bf16": 0x3F803F80, "f16": 0x3C003C00}
+UNSEEN = -1.0  # threshold of a query that has seen no key: any sum exceeds it
+INFINITE = 2.0**24  # finite f16 numbers of a lane's keys in a step cannot add up to this
+BATCH = 8  # exponentials in flight before they are rounded
+
+
+class StepSums(SoftmaxUpdate):
+    """Emits the update for some query atoms, without a maximum until a step's sum shows that some P exceeds its bound.
+
+    The exponents stay in registers, so that P can be recomputed. The rounded P are summed, two per instruction (v_dot2_f32 with
+    ones), if the target has that for the type and no log-sum-exp is stored. Otherwise P is summed in f32.
+    """
+
+    packed: bool  # True: sums of the rounded P
+
+    def start(self) -> None:
+        """Emits the state before any key."""
+        super().start()
+        k, wave = self.k, self.wave
+        self.total = wave.ranges["step sum"]
+        # Limit for a lane's sum of a step. Above it, some P exceeds 2^LAZY or, in f16, was rounded to infinity.
+        self.most = INFINITE if self.raised else wave.shape.na * QUAD * 2.0**self.threshold
+        for q in range(wave.shape.nq):
+            k.v_mov_b32(self.thresholds[q], UNSEEN)
+        if self.packed:
+            self.ones = k.scalar("two ones", ONES[wave.shape.half])
+
+    def update(self, half: Sequence[int], ahead: HiddenReads | None = None) -> None:
+        """Emits P of these query atoms from their S, and the updates of m, the sums and O."""
+        self._exponents_of(half)
+        for q in half:
+            x = self.exponents(half, q)
+            self._weights(q, x, ahead if q == half[-1] else None)
+            self._raise(q, x)
+            self.k.v_add_f32(self.sums[q], self.sums[q], self.total)
+
+    def _weights(self, q: int, x: Sequence[Reg], ahead: HiddenReads | None) -> None:
+        """Emits P from the exponents, and its sum."""
+        for first in range(0, len(x), BATCH):
+            last = ahead is not None and first + BATCH == len(x)
+            with ahead.interleave_block(self.k) if ahead is not None and last else contextlib.nullcontext():
+                self._batch(q, first, x[first : first + BATCH])
+
+    def _batch(self, q: int, first: int, exponents: Sequence[Reg]) -> None:
+        k, total, note = self.k, self.total, f"sum, query atom {q}"
+        batch = [self.temporaries[n] for n in range(BATCH)]
+        for register, exponent in zip(batch, exponents, strict=True):
+            k.v_exp_f32(register, exponent, note=f"P, query atom {q}")
+        part = self.wave.weights(q)[first // 2 : (first + BATCH) // 2]
+        if self.packed:
+            self._pack(part, batch)
+            for n in range(BATCH // 2):
+                before = total if first or n else 0
+                k.emit(f"v_dot2_f32_{self.wave.shape.half}", total, part[n], self.ones, before, note=note)
+            return
+        rest = batch if first else batch[2:]
+        if not first:
+            k.v_add_f32(total, batch[0], batch[1], note=note)
+        for register in rest:
+            k.v_add_f32(total, total, register, note=note)
+        self._pack(part, batch)
+
+    def _raise(self, q: int, x: Sequence[Reg]) -> None:
+        """Emits, out of line, the new maximum m and P recomputed, if a step's sum exceeds its threshold."""
+        k, largest, bound, floor = self.k, self.temporaries[0], self.temporaries[2], self.temporaries[3]
+        k.v_cmp_gt_f32("vcc", self.total, self.thresholds[q], note=f"does a maximum of query atom {q} move?")
+        with k.aside("vccnz", "raise", "kept"):
+            k.comment(f"query atom {q}: new reference, rescaled sums and O, P anew")
+            self._maximum(largest, x)
+            self.across_groups("v_max_f32", largest)
+            k.v_mov_b32(bound, self.threshold)
+            k.v_mov_b32(floor, FLOOR)
+            k.v_cndmask_b32(bound, bound, floor, k.v_cmp_gt_f32("vcc", 0, self.thresholds[q]), note="any score is a query's first")
+            k.v_cmp_gt_f32("vcc", largest, bound)
+            self._rescale(q, x, self.most)
+            self._weights(q, x, None)
+
+
+class PackedSums(StepSums):
+    """Sums of the rounded P."""
+
+    packed = True
+
+
+class ExactSums(StepSums):
+    """Sums of P in f32."""
+
+    packed = False
+
+
+FORMS = {"packed": PackedSums, "f32": ExactSums, "": SoftmaxUpdate}

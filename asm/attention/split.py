@@ -12,7 +12,7 @@ from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.add_parts import in_batches
 from simgpu.asm.parts.buffers import OUTSIDE, clip, new_buffer
-from simgpu.asm.parts.integer_math import multiply_wide
+from simgpu.asm.parts.integer_math import add_wide, multiply_wide
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import WAVES, partial_columns
 from simgpu.operators.attention.tree import FusedAttention
@@ -91,11 +91,10 @@ def _parts(
     def add(number: int) -> None:
         (partial, low, high), (states, state_low, state_high) = buffers
         for part, state in parts[:number]:
-            k.buffer_load_dwordx2(state, offsets[1], states, 0, offen=True)
-            k.buffer_load_dwordx4(part, offsets[0], partial, 0, offen=True, note=f"4 of {d} columns")
+            k.buffer_load(state, offsets[1], states, 0)
+            k.buffer_load(part, offsets[0], partial, 0, note=f"4 of {d} columns")
             for resource, words in ((partial, (low, high)), (states, (state_low, state_high))):
-                k.s_add_u32(resource[0], resource[0], words[0], note="next part")
-                k.s_addc_u32(resource[1], resource[1], words[1])
+                add_wide(k, resource, *words, note="next part")
         for part, state in parts[:number]:
             k.v_min_f32(joint, lowest, state[0])
             k.v_sub_f32(old, joint, lowest)
@@ -121,9 +120,8 @@ def _store_logarithms(k: KernelBuilder, base: Reg, total: Reg, lowest: Reg, plac
     log_sum_exp(k, value, total, lowest)
     address = k.vector("LSE offset", of(row) * WORD)
     clip(k, address, address, left, row)
-    k.v_cmp_eq_u32("vcc", 0, piece)
-    k.v_cndmask_b32(address, OUTSIDE, address, "vcc", note="by one work-item a row")
-    k.buffer_store_dword(value, address, resource, 0, offen=True, note="log(sum(exp))")
+    k.v_cndmask_b32(address, OUTSIDE, address, k.v_cmp_eq_u32("vcc", 0, piece), note="by one work-item a row")
+    k.buffer_store(value, address, resource, 0, note="log(sum(exp))")
 
 
 def _result(k: KernelBuilder, arguments: dict[str, Reg], row: Reg, piece: Reg, first: Reg) -> tuple[Reg, Reg]:

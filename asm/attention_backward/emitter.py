@@ -23,20 +23,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from simgpu.asm.attention.frame import LOG2_E, advance_within, few, lane_places, scalar_constants
+from simgpu.asm.attention.frame import LOG2_E, advance_within, few, load_row, scalar_constants
+from simgpu.asm.attention.merge import store_columns
 from simgpu.asm.attention.sequence import emit_sequence
-from simgpu.asm.attention_backward.moves import HALF, QUAD, TileMoves
-from simgpu.asm.attention_backward.reads import Reads
+from simgpu.asm.attention_backward.moves import HALF, QUAD, Reads, TileMoves
 from simgpu.asm.attention_backward.weights import AtomPart, Weights, halves
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.accumulators import clear, read_scaled
-from simgpu.asm.parts.buffers import buffer_at, clip
-from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
-from simgpu.asm.parts.matrix import matrix_instruction
+from simgpu.asm.parts.buffers import buffer_at
+from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, lane_places, wave_number
+from simgpu.asm.parts.matrix import clear, matrix_instruction, read_scaled
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
@@ -101,7 +100,8 @@ class GradientEmitter(Visitor):
     def _coordinates(self) -> None:
         """Emits lane, head, the wave's first own row, and the first head of the arrays that move."""
         k, plan, a = self.k, self.plan, self.arguments
-        self.row, self.group, wave = lane_places(k)
+        k.work_item_x()
+        wave, (self.row, self.group) = wave_number(k), lane_places(k, ATOM)
         tile = of(k.group_y)
         if not self.keys and self.p.causal:
             tile = of(a["last_tile"]) - k.group_y  # queries that see most keys first
@@ -123,8 +123,7 @@ class GradientEmitter(Visitor):
         self.moves = (TileMoves(k, first, k.array("staging 1", 1), 0), TileMoves(k, second, k.array("staging 2", 1), first.nbytes))
         for moves in self.moves:
             moves.start(self.row, self.group, self.ranges["temporaries"])
-        self.delta = k.s.alloc("bytes to the other stage")
-        k.s_mov_b32(self.delta, first.nbytes + second.nbytes)
+        self.delta = k.scalar("bytes to the other stage", first.nbytes + second.nbytes)
         self._stage(back=False)
         self.halves = scalar_constants(k, "selector of halves", LOW_HALVES, HIGH_HALVES)
         self.other_first = k.s.alloc("the step's first row")
@@ -155,18 +154,14 @@ class GradientEmitter(Visitor):
             for t in range(plan.atoms):
                 self._own_row(row, t)
                 k.set(offset, of(row) * (width * HALF) + of(column) * HALF)
-                for span in range(-(-width // PADDED)):
-                    target = offset
-                    if (span + 1) * PADDED > width:
-                        target = clip(k, place, offset, width - span * PADDED, column, note="columns past the width read 0")
-                    k.buffer_load_dwordx4(self.own(number, t, span), target, resource, 0, offen=True, offset=span * PADDED * HALF,
-                                          note=f"{name}[{t}][{span}]")  # fmt: skip
+                targets = [self.own(number, t, span) for span in range(-(-width // PADDED))]
+                load_row(k, targets, offset, column, resource, width, PADDED, place, f"{name}[{t}]")
         for name, held in ((LOGARITHMS, "L"), (SUMS, "D")) if not self.keys else ():
             self._buffer(resource, name, k.group_x, self.own_rows, WORD)
             for t in range(plan.atoms):
                 self._own_row(row, t)
                 k.v_lshlrev_b32(row, log2(WORD), row)
-                k.buffer_load_dword(self.ranges[held][t], row, resource, 0, offen=True, note=f"{name}[{t}]")
+                k.buffer_load(self.ranges[held][t], row, resource, 0, note=f"{name}[{t}]")
         k.s.free(resource)
         if not self.keys:
             self.weights.prepare()
@@ -216,9 +211,7 @@ class GradientEmitter(Visitor):
         if not self.keys or self.p.group == 1:
             self._steps()
             return
-        heads = k.s.alloc("heads left")
-        k.s_mov_b32(heads, self.p.group)
-        with k.loop("heads", heads):
+        with k.loop("heads", self.p.group):
             self._steps()
             k.s_add_u32(self.other_head, self.other_head, 1)
 
@@ -232,8 +225,7 @@ class GradientEmitter(Visitor):
         if self.p.causal:
             self._clip()
         if self.p.causal and not self.keys:
-            k.s_cmp_le_i32(self.left, 0)
-            k.s_cbranch_scc1(done)
+            k.branch(k.s_cmp_le_i32(self.left, 0), done)
         for moves in self.moves:
             tile = moves.tile
             self._buffer(moves.buffer, tile.name, self.other_head, self.other_rows, tile.width * HALF)
@@ -289,8 +281,8 @@ class GradientEmitter(Visitor):
         k.set(offset, of(self.group) * (QUAD * WORD))
         for resource, name in zip(self.statistics, ("L", "D"), strict=True):
             for a in range(self.plan.step // ATOM):
-                k.buffer_load_dwordx4(self.ranges[name].group(a, QUAD), offset, resource, 0, offen=True,
-                                      offset=ATOM * WORD * a, note=f"{name} of atom {a}")  # fmt: skip
+                target, note = self.ranges[name].group(a, QUAD), f"{name} of atom {a}"
+                k.buffer_load(target, offset, resource, 0, offset=ATOM * WORD * a, note=note)
             advance_within(k, resource, self.plan.step * WORD)
 
     def _stage(self, back: bool) -> None:
@@ -407,10 +399,8 @@ class GradientEmitter(Visitor):
             self._own_row(row, t)
             k.set(offset, of(row) * (width * WORD) + of(column) * WORD)
             for c in range(-(-width // ATOM)):
-                held, target = self.gradient(gradient, width, t, c), offset
-                values = own[:QUAD]
+                held, values, first = self.gradient(gradient, width, t, c), own[:QUAD], c * ATOM
                 read_scaled(k, values, [held[r] for r in range(QUAD)], [factor] * QUAD)
-                if (c + 1) * ATOM > width:
-                    target = clip(k, place, offset, width - c * ATOM, column)
-                k.buffer_store_dwordx4(values, target, resource, 0, offen=True, offset=c * ATOM * WORD, note=f"{name}[{t}][{c}]")
+                ends = first + ATOM > width
+                store_columns(k, values, offset, column, resource, width, ends, place, first, f"{name}[{t}][{c}]")
         k.s.free(resource)

@@ -55,8 +55,7 @@ class Weights:
         self.cut: Reg | None = None  # first row from which, or up to which, a step needs the mask; None: no mask
         self.inverse: Reg | float = 1.0
         if plan.gain != 1:
-            self.inverse = k.s.alloc("1 / gain of P")
-            k.s_mov_b32(self.inverse, 1 / plan.gain)
+            self.inverse = k.scalar("1 / gain of P", 1 / plan.gain)
 
     def number(self, t: int, a: int, r: int) -> int:
         """Returns the number of an element of S or dP."""

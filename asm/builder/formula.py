@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from simgpu.asm.builder.registers import INLINE_INTEGERS
-from simgpu.hardware.errors import LaunchError, TargetError
+from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 
 SCALAR = {"+": "s_add_u32", "-": "s_sub_u32", "*": "s_mul_i32", "&": "s_and_b32", "|": "s_or_b32", "^": "s_xor_b32",
           "high": "s_mul_hi_u32", "set": "s_mov_b32"}  # fmt: skip
-VECTOR = {"+": "v_add_u32", "&": "v_and_b32", "|": "v_or_b32", "^": "v_xor_b32"}
+VECTOR = {"+": "v_add_u32", "&": "v_and_b32", "|": "v_or_b32", "^": "v_xor_b32", "high": "v_mul_hi_u32"}
 FACTORS = 1 << 24  # v_mul_u32_u24 takes smaller ones
 DIVIDEND_LIMIT = 1 << 31  # numbers that `division_words` divides are below
 Term = Any  # a formula, a register or a number
@@ -259,6 +259,10 @@ def _instruction(node: Formula) -> tuple[str, tuple[Term, ...]]:
         short = max(y, _limit(x) or 0) <= FACTORS - 1
         return ("v_mul_u32_u24", (y, x)) if short else ("v_mul_lo_u32", (x, Formula("set", (y,))))
     if op == "-":
+        times, factor = _product(y)
+        signed = (_limit(times) or FACTORS) <= FACTORS // 2  # as a signed number of 24 bits
+        if factor > 1 and -factor in INLINE_INTEGERS and is_vector(times) and signed and not _is_literal(x):
+            return "v_mad_i32_i24", (times, -factor, x)
         return ("v_sub_u32", (x, y)) if is_vector(y) else ("v_subrev_u32", (y, x))
     for a, b in ((x, y), (y, x)) if op in ("+", "|") else ():
         if not _is_literal(b) and (fused := _fuse(op, a, b)):
@@ -291,30 +295,33 @@ def _division(op: str, x: Term, divisor: int, file: str) -> tuple[str, tuple[Ter
         limit = _limit(x)
         if limit is None:
             raise ValueError(f"a number without a limit is not divided by {divisor}")
-        if not vector:
-            return _scalar_quotient(x, divisor, limit)
-        magic, shift = division_magic(divisor, limit)
+        if not vector or not (short := division_magic(divisor, limit)):
+            return _high_quotient(x, divisor, limit, vector)
+        magic, shift = short
         x = Formula("*", (x, magic))
     return (f"{file}_lshrrev_b32", (shift, x)) if vector else (f"{file}_lshr_b32", (x, shift))
 
 
-def _scalar_quotient(x: Term, divisor: int, limit: int) -> tuple[str, tuple[Term, ...]]:
-    """Returns the last instruction of x // divisor.
+def _high_quotient(x: Term, divisor: int, limit: int, vector: bool) -> tuple[str, tuple[Term, ...]]:
+    """Returns the last instruction of x // divisor, from the upper word of a product.
 
     mul_hi(x, m) with m = ceil(2^32 / d) is exact if limit · (m·d - 2^32) < 2^32 (Granlund and Montgomery 1994, theorem 4.2). Other
     divisions are by `division_words`. LaunchError if the limit is above DIVIDEND_LIMIT.
     """
     magic = -(-(1 << 32) // divisor)
     if limit * (magic * divisor - (1 << 32)) < 1 << 32:
-        return "s_mul_hi_u32", (x, magic)
+        return ("v_mul_hi_u32", (x, Formula("set", (magic,)))) if vector else ("s_mul_hi_u32", (x, magic))
     if limit > DIVIDEND_LIMIT:
         raise LaunchError(f"{limit} workgroups do not divide by {divisor} in 32 bits: split the problem")
     _, magic, shift = division_words(divisor)
-    return "s_lshr_b32", (Formula("high", (Formula("*", (x, 2)), magic)), shift)
+    high = Formula("high", (Formula("*", (x, 2)), Formula("set", (magic,)) if vector else magic))
+    return ("v_lshrrev_b32", (shift, high)) if vector else ("s_lshr_b32", (high, shift))
 
 
-def division_magic(divisor: int, limit: int) -> tuple[int, int]:
+def division_magic(divisor: int, limit: int) -> tuple[int, int] | None:
     """Returns (magic, bits): x // divisor = x · magic >> bits for 0 <= x < limit. magic has 24 bits, the product 32.
+
+    None if there is no such number.
 
     Exact if limit · (magic · divisor - 2^bits) < 2^bits (Granlund and Montgomery 1994, theorem 4.2).
     """
@@ -324,7 +331,7 @@ def division_magic(divisor: int, limit: int) -> tuple[int, int]:
             break
         if limit * (magic * divisor - (1 << bits)) < 1 << bits:
             return magic, bits
-    raise TargetError(f"no 24-bit multiplier divides numbers below {limit} by {divisor}")
+    return None
 
 
 def division_words(divisor: int) -> tuple[int, int, int]:

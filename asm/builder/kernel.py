@@ -2,7 +2,7 @@
 
     k = KernelBuilder("scale", "gfx908", workgroup_size=64)
     x = k.v.alloc("x", 4)
-    k.buffer_load_dwordx4(x, offset, resource, 0, offen=True, note="x")
+    k.buffer_load(x, offset, resource, 0, note="x")
     kernel = k.finish(grid=(8, 1, 1))
 
 `finish` inserts s_waitcnt and s_nop (waits.py); emitters never write them.
@@ -23,7 +23,7 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import Formula, is_scalar, operand_of, steps_of
 from simgpu.asm.builder.instruction import Instr, analyse
 from simgpu.asm.builder.metadata import Header, KernelArgument, Resources
-from simgpu.asm.builder.registers import Operand, RegisterFile, operand_text
+from simgpu.asm.builder.registers import WORD, Operand, RegisterFile, operand_text
 from simgpu.asm.builder.waits import Comment, Item, Label, schedule
 from simgpu.hardware.errors import LaunchError, ResourceError
 from simgpu.hardware.isa.instruction import Reg
@@ -38,6 +38,9 @@ KERNARG_POINTER_SGPRS = 2
 MNEMONIC_PREFIXES = ("s_", "v_", "ds_", "buffer_", "global_", "flat_")
 NOTE_COLUMN = 64
 WITHOUT_WIDTH = ("ds_read", "ds_write", "buffer_load", "buffer_store", "s_load")  # see `_with_width`
+# Loads of 8 and 16 bits are zero-extended into a register each.
+NARROW = {"ds_read": ("u8", "u16"), "buffer_load": ("ubyte", "ushort"), "buffer_store": ("byte", "short")}
+SCALAR_COMPARISONS = ("s_cmp_", "s_bitcmp1_")
 # An instruction's origin is the first frame outside these files.
 BUILDER_FILES = (__file__, contextlib.__file__)
 
@@ -66,8 +69,7 @@ class Loop:
         """Emits left -= step, and a branch out of the loop if left <= 0 (signed)."""
         self.counted = True
         self.kernel.s_sub_u32(self.left, self.left, self.step)
-        self.kernel.s_cmp_le_i32(self.left, 0)
-        self.kernel.s_cbranch_scc1(self.exit)
+        self.kernel.branch(self.kernel.s_cmp_le_i32(self.left, 0), self.exit)
 
 
 @dataclass
@@ -75,8 +77,9 @@ class KernelBuilder:
     """Builds one kernel. Instructions appear in the text in the order in which they are emitted.
 
     `k.v_add_u32(d, a, b, note="...")` emits the instruction with this name: operands in LLVM's order, modifiers as keywords
-    (True for a bare word). `ds_read`, `ds_write`, `buffer_load`, `buffer_store` and `s_load` get the width of their data. Raises
-    ToolchainError for wrong operands, TargetError for an unknown mnemonic.
+    (True for a bare word). It returns its first operand; a scalar comparison returns scc1, its condition for `branch`.
+    `ds_read`, `ds_write`, `buffer_load`, `buffer_store` and `s_load` get the width of their data, or of `nbytes` below 4, and
+    those of buffers a VGPR as offset. Raises ToolchainError for wrong operands, TargetError for an unknown mnemonic.
 
     With a plan, registers and LDS come only from the plan, `array` uses its named ranges, and the code object requests
     all of them. ResourceError if the plan runs out. Without a plan the target's limits hold.
@@ -131,7 +134,8 @@ class KernelBuilder:
         self, frame: Any, mnemonic: str, operands: tuple[Operand, ...], note: str, modifiers: dict[str, Any]
     ) -> Any:
         if mnemonic in WITHOUT_WIDTH:
-            mnemonic = _with_width(mnemonic, operands)
+            mnemonic = _with_width(mnemonic, operands, modifiers.pop("nbytes", WORD), modifiers.pop("high", False))
+            modifiers = {"offen": True, **modifiers} if mnemonic.startswith("buffer") else modifiers
         while frame.f_code.co_filename in BUILDER_FILES:
             frame = frame.f_back
         where = f"{_short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
@@ -143,7 +147,7 @@ class KernelBuilder:
         instr = Instr(mnemonic, operands, words, note, where)
         instr.effect = analyse(instr, self.target)
         self.items.append(instr)
-        return operands[0] if operands else None
+        return "scc1" if mnemonic.startswith(SCALAR_COMPARISONS) else operands[0] if operands else None
 
     def move(self, target: Reg, source: Operand, note: str = "") -> None:
         """Emits target = source, between VGPRs and AccVGPRs, register by register. A constant goes to each register."""
@@ -229,6 +233,11 @@ class KernelBuilder:
     def _file(self, formula: Formula) -> RegisterFile:
         return self.s if is_scalar(formula) else self.v
 
+    def free(self, *registers: Reg) -> None:
+        """Frees temporaries of any file."""
+        for register in registers:
+            getattr(self, register.file).free(register)
+
     def comment(self, text: str) -> None:
         """Emits a comment line."""
         self.items.append(Comment(text))
@@ -249,12 +258,17 @@ class KernelBuilder:
         """Places a label made by `new_label`."""
         self.items.append(Label(name))
 
+    def branch(self, when: str, label: str) -> None:
+        """Emits a branch. when: condition of s_cbranch, such as scc1."""
+        self.emit(f"s_cbranch_{when}", label)
+
     @contextlib.contextmanager
-    def loop(self, name: str, left: Reg, step: int = 1) -> Iterator[Loop]:
+    def loop(self, name: str, count: Operand, step: int = 1) -> Iterator[Loop]:
         """Repeats the body while left > 0. `countdown`, or else the end of the body, subtracts `step` from `left`.
 
-        The body runs at least once.
+        count: the SGPR that is `left`, or the number with which a new one begins. The body runs at least once.
         """
+        left = count if isinstance(count, Reg) else self.scalar(f"left of {name}", count)
         loop = Loop(self, self.new_label(name), self.new_label(f"{name}_exit"), left, step)
         self.label(loop.top)
         yield loop
@@ -262,9 +276,10 @@ class KernelBuilder:
             self.s_branch(loop.top)
         else:
             self.s_sub_u32(left, left, step)
-            self.s_cmp_gt_i32(left, 0)
-            self.s_cbranch_scc1(loop.top)
+            self.branch(self.s_cmp_gt_i32(left, 0), loop.top)
         self.label(loop.exit)
+        if left is not count:
+            self.s.free(left)
 
     @contextlib.contextmanager
     def block_registers(self) -> Iterator[list[Reg]]:
@@ -300,19 +315,19 @@ class KernelBuilder:
     def aside(self, when: str, name: str, back: str) -> Iterator[None]:
         """Emits a branch to a block after the kernel's end, which jumps back to where the branch is.
 
-        when: condition of s_cbranch, such as scc1. name, back: labels of the block and of the place after the branch.
+        when: as in `branch`. name, back: labels of the block and of the place after the branch.
         """
         after = self.new_label(back)
         with self.out_of_line(name, after) as start:
             yield
-        self.emit(f"s_cbranch_{when}", start)
+        self.branch(when, start)
         self.label(after)
 
     @contextlib.contextmanager
     def jump_over(self, when: str, name: str) -> Iterator[None]:
-        """Emits a branch over a block. when: condition of s_cbranch; name: label after the block."""
+        """Emits a branch over a block. when: as in `branch`; name: label after the block."""
         after = self.new_label(name)
-        self.emit(f"s_cbranch_{when}", after)
+        self.branch(when, after)
         yield
         self.label(after)
 
@@ -380,9 +395,7 @@ class KernelBuilder:
             held = [a.name for a in self.arguments if done <= a.offset // 4 < done + count]
             self.s_load(base[done : done + count], self.kernarg_pointer, 4 * done, note=" ".join(held))
             done += count
-        return {
-            a.name: base[a.offset // 4 : a.offset // 4 + max(1, a.size // 4)] for a in self.arguments
-        }
+        return {a.name: base[a.offset // 4 : a.offset // 4 + max(1, a.size // 4)] for a in self.arguments}
 
     # -- the result --------------------------------------------------------------------------
 
@@ -396,13 +409,7 @@ class KernelBuilder:
         for reg in {reg for instr in instructions for reg in instr.registers()}:
             if reg.file != "s" or reg.index < SGPR_LIMIT:
                 highest[reg.file] = max(highest[reg.file], reg.index + reg.count - 1)
-        return Resources(
-            highest["v"] + 1,
-            highest["a"] + 1,
-            highest["s"] + 1,
-            self.lds_bytes,
-            len(instructions),
-        )
+        return Resources(highest["v"] + 1, highest["a"] + 1, highest["s"] + 1, self.lds_bytes, len(instructions))
 
     def code_object_resources(self, used: Resources) -> Resources:
         """Returns the resources that the code object requests: the plan's, or `used` without a plan.
@@ -459,8 +466,13 @@ class KernelBuilder:
             yield f"LDS {region.offset}..{region.offset + region.size - 1}  {region.name}"
 
 
-def _with_width(mnemonic: str, operands: tuple[Any, ...]) -> str:
-    """Returns the name with the width of the instruction's data: its second operand in writes to LDS, else its first."""
+def _with_width(mnemonic: str, operands: tuple[Any, ...], nbytes: int, high: bool) -> str:
+    """Returns the name with the width of the instruction's data: its second operand in writes to LDS, else its first.
+
+    nbytes: 1 or 2 if a lane moves less than a register. high: True for the upper half of a register.
+    """
+    if nbytes < WORD:
+        return f"{mnemonic}_{NARROW[mnemonic][nbytes - 1]}{'_d16_hi' * high}"
     count = operands[mnemonic == "ds_write"].count
     return f"{mnemonic}_b{32 * count}" if mnemonic.startswith("ds") else f"{mnemonic}_dword" + f"x{count}" * (count > 1)
 

@@ -107,8 +107,7 @@ def _descriptor(header: Header, used: Resources) -> list[str]:
     if header.unified:
         fields.append(("accum_offset", used.accum_offset))
     lines = [f"  .amdhsa_{field} {value}" for field, value in fields]
-    return ['.section .rodata,"a"', ".p2align 6",
-            f".amdhsa_kernel {header.name}", *lines, ".end_amdhsa_kernel"]  # fmt: skip
+    return ['.section .rodata,"a"', ".p2align 6", f".amdhsa_kernel {header.name}", *lines, ".end_amdhsa_kernel"]
 
 
 def _metadata(header: Header, used: Resources) -> list[str]:

@@ -156,9 +156,7 @@ def _lld_beside(clang: str) -> str | None:
 
 def _run(command: list[str], folder: str | None = None) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=folder
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=folder)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"{command[0]} cannot be run: {error}; {ADVICE}") from None
 

@@ -1,7 +1,6 @@
 """Kernels of a convolution.
 
-    arguments.py   the kernels' arguments
-    place.py       tile coordinates of workgroup, waves and lanes
+    place.py       the kernels' arguments; tile coordinates of workgroup and waves
     pixels.py      offsets of pixels, and tests whether they are in the image
     staging.py     input halo and filter taps to LDS and fragments
     emitter.py     the main loop, and the kernel as a whole

@@ -20,20 +20,21 @@ from math import prod
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.conv2d.arguments import load_arguments, scalars
 from simgpu.asm.conv2d.own_taps import OwnTaps
 from simgpu.asm.conv2d.pixels import MOST_BYTES
-from simgpu.asm.conv2d.place import find_lane, find_place, workgroups
+from simgpu.asm.conv2d.place import find_place, load_arguments, scalars, workgroups
 from simgpu.asm.conv2d.reduce import PARTS, Reduction
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import Store
 from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.integer_math import scalar_divmod
+from simgpu.asm.parts.lanes import lane_places
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.visitor import emit
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d.lds import ATOM
 from simgpu.operators.conv2d.problem import Pair
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
@@ -157,14 +158,13 @@ class ConvEmitter(Visitor):
         top = k.scalar("halo's first row", of(tiles["OH tile"]) * (root.loop("oh").tile * p.stride[0]) - p.padding[0])
         column = k.scalar("halo's first column", of(tiles["OW tile"]) * (root.loop("ow").tile * p.stride[1]) - p.padding[1])
         self.x.prepare_loads(top, column)
-        lane, group = find_lane(k)
+        lane, group = lane_places(k, ATOM)
         k.s_mul_i32(first, self.place.wave_channel, self.place.channels * plan.taps.row)
         self.w.prepare(lane, group, first)
         rows = self.place.pixels // root.loop("ow").tile
         k.s_mul_i32(first, self.place.wave_pixel, plan.halo.pixel(rows, 0) * plan.halo.chunk)
         self.x.prepare_reads(lane, group, first)
-        k.v.free(lane, group)
-        k.s.free(top, column, first)
+        k.free(lane, group, top, column, first)
         for reg, name in arrays:
             k.v.reserve(reg.index, reg.count, name)
 
@@ -220,14 +220,11 @@ class ConvEmitter(Visitor):
         taps = [*((0, kw) for kw in range(wide)), None]
         for tap, following in pairwise(taps):
             self.visit(warp, tap, following)
-        rows = k.s.alloc("tap rows left")
-        k.s_mov_b32(rows, high - 1)
-        with k.loop("tap_row", rows):
+        with k.loop("tap_row", high - 1):
             x.next_row()
             for tap, following in pairwise(taps):
                 self.visit(warp, tap, following, False)
         x.first_row(high - 1)
-        k.s.free(rows)
 
     @property
     def products(self) -> int:

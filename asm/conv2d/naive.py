@@ -39,7 +39,7 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
     pixel, row, column = (k.v.alloc(name) for name in ("pixel", "output row", "output column"))
     total = _sum(k, p, (x, w), tile, (pixel, row, column))
     k.v_lshlrev_b32(pixel, log2(size), pixel)
-    k.buffer_store_dword(total, pixel, y, 0, offen=True, note="Y")
+    k.buffer_store(total, pixel, y, 0, note="Y")
     k.s_endpgm()
     return k.finish(grid=(blocks, 1, 1))
 
@@ -65,48 +65,27 @@ def _buffers(k: KernelBuilder, p: Conv2dProblem, arguments: dict[str, Reg]) -> t
     return new_buffer(k, arguments["X"], "X", (k.group_x, p.ic * plane), (channel, p.icg * plane)), w, y
 
 
-def _first_tap(
-    k: KernelBuilder, p: Conv2dProblem, tile: Reg, place: tuple[Reg, Reg, Reg], bound: Reg, scratch: Reg
-) -> None:
-    """Emits pixel = the lane's output pixel, and row, column = X's row and column under its first tap. bound: an SGPR."""
+def _sum(k: KernelBuilder, p: Conv2dProblem, buffers: tuple[Reg, Reg], tile: Reg, place: tuple[Reg, Reg, Reg]) -> Reg:
+    """Returns a VGPR with a pixel's sum over channels and taps.
+
+    place: registers that become its number, and X's row and column under its first tap.
+    """
+    (x, w), e, kind = buffers, p.element.bytes, Elements(k, p.dtype, "f32")
+    names = ("row of X", "offset of X", "column of X", "X", "W", "sum", "offset of W")
+    high, base, across, a, b, total, weight = (k.v.alloc(name) for name in names)
     pixel, row, column = place
     k.set(pixel, of(tile) * THREADS + k.work_item)
-    k.comment(f"output row and column: pixel / {p.ow} by reciprocal in f32, corrected")
-    k.v_cvt_f32_u32(scratch, pixel)
-    k.v_mul_f32(scratch, 1.0 / p.ow, scratch)
-    k.v_cvt_u32_f32(row, scratch)
-    k.s_mov_b32(bound, p.ow)
-    for _ in range(2):
-        k.set(column, of(pixel) - of(row) * bound)
-        k.v_ashrrev_i32(scratch, 31, column)
-        k.v_add_u32(row, scratch, row, note="one less where the remainder is negative")
-        k.set(column, of(pixel) - of(row) * bound)
-        k.v_cmp_le_u32("vcc", bound, column)
-        k.v_addc_co_u32(row, "vcc", 0, row, "vcc", note="one more where it is too large")
-    k.set(column, of(pixel) - of(row) * bound)
+    number = of(pixel, p.oh * p.ow + THREADS)
+    k.assign((row, column), (number // p.ow, number % p.ow), ("output row", "output column"))
     under_first_tap(k, p, (row, column))
-
-
-def _sum(k: KernelBuilder, p: Conv2dProblem, buffers: tuple[Reg, Reg], tile: Reg, place: tuple[Reg, Reg, Reg]) -> Reg:
-    """Returns a VGPR with a pixel's sum over channels and taps. place: its registers, as `_first_tap` fills them."""
-    (x, w), (_, row, column), e, kind = buffers, place, p.element.bytes, Elements(k, p.dtype, "f32")
-    names = ("row of X", "offset of X", "column of X", "X", "W", "sum", "offset of W", "scratch")
-    high, base, across, a, b, total, weight, scratch = (k.v.alloc(name) for name in names)
-    bound = k.s.alloc("bound")
-    loops = [k.s.alloc(name) for name in ("channels left", "tap rows left", "tap columns left")]
-    _first_tap(k, p, tile, place, bound, scratch)
     k.v_mov_b32(total, 0)
     k.v_mov_b32(weight, 0)
-    plane = k.s.alloc("bytes of X before the channel")
-    k.s_mov_b32(plane, 0)
-    k.s_mov_b32(loops[0], p.icg)
-    with k.loop("channel", loops[0]):
+    plane = k.scalar("bytes of X before the channel", 0)
+    with k.loop("channel", p.icg):
         k.v_mov_b32(high, row)
-        k.s_mov_b32(loops[1], p.kh)
-        with k.loop("tap_row", loops[1]):
+        with k.loop("tap_row", p.kh):
             k.v_mov_b32(across, column)
-            k.s_mov_b32(loops[2], p.kw)
-            with k.loop("tap_column", loops[2]):
+            with k.loop("tap_column", p.kw):
                 pixel_offset(k, base, (high, across), (p.ih, p.iw), p.iw, plane, e, "outside the image: reads 0")
                 kind.load(a, base, x, note="X")
                 kind.load(b, weight, w, note="W")

@@ -42,12 +42,10 @@ class OwnTaps:
         left_of_wave = of(left) - of(self.place.wave_channel) * self.place.channels
         channels = k.scalar("output channels left", left_of_wave.least(self.place.channels, "i32"))
         ended = k.new_label("no_more_outputs")
-        k.s_cmp_lt_i32(channels, 1)
-        k.s_cbranch_scc1(ended)
-        pixels, count = k.s.alloc("pixels left"), k.s.alloc("channel of the wave")
-        k.s_mov_b32(pixels, self.place.pixels)
-        with k.loop("own_pixels", pixels, WAVEFRONT):
-            pixel, target = self._pixel(pixels)
+        k.branch(k.s_cmp_lt_i32(channels, 1), ended)
+        count = k.s.alloc("channel of the wave")
+        with k.loop("own_pixels", self.place.pixels, WAVEFRONT) as pixels:
+            pixel, target = self._pixel(pixels.left)
             k.s_mov_b32(count, channels)
             with k.loop("own_channel", count):
                 self._output(pixel, target, count, channels, left, resource)
@@ -100,10 +98,7 @@ class OwnTaps:
         k.v_mov_b32(lane, channel)
         bias = store.bias_buffer(lane, left)
         added, scratch = store.load_bias(bias, 0)[0], store.epilogue.scratch()
-        store.epilogue.scale(total)
-        if store.with_bias:
-            store.epilogue.add(total, added)
-        store.epilogue.activate(total, scratch)
+        store.epilogue.apply(total, added, scratch)
         k.set(offset, of(channel) * (store.size if store.last else store.image) + target)
         store.elements.store(store.elements.narrow([total], spare), offset, resource, note="Y")
         k.s.free(channel, group)
@@ -117,15 +112,12 @@ class OwnTaps:
         block = plan.ic_steps * plan.window[0] * plan.window[1] * plan.taps.packed_bytes
         merged = tile["group"], -(-self.store.channels // self.store.tile_oc) * block
         w = new_buffer(k, self.store.arguments["W"], "W", merged, (tile["OC tile"], block), (channel, plan.tile_ic * self.bytes))
-        left, taps = k.s.alloc("input channels left"), k.s.alloc("taps left")
-        k.s_mov_b32(left, p.icg)
-        with k.loop("own_input", left):
-            k.s_mov_b32(taps, p.kh * p.kw)
-            with k.loop("own_tap", taps):
-                self._product(total, pixel, (x, w), first, taps)
+        with k.loop("own_input", p.icg):
+            with k.loop("own_tap", p.kh * p.kw) as taps:
+                self._product(total, pixel, (x, w), first, taps.left)
             advance_buffer(k, x, self.channel_bytes, "X")
             k.s_add_u32(first, first, 1)
-        k.s.free(x, w, first, left, taps)
+        k.s.free(x, w, first)
 
     def _product(self, total: Reg, pixel: tuple[Reg, Reg], buffers: tuple[Reg, Reg], channel: Reg, left: Reg) -> None:
         """Emits total += X * W of one tap. channel: SGPR, the input channel of the merged group. left: SGPR, taps left."""
@@ -143,8 +135,7 @@ class OwnTaps:
         self.kind.load(b, offset, buffers[1], note="W")
         one, other = (self.kind.widen(value, value, 0) for value in (a, b))
         k.emit(f"v_fma_{p.accumulator}", total, one, other, total)
-        k.v.free(y, x, offset, a, b)
-        k.s.free(number)
+        k.free(y, x, offset, a, b, number)
 
     def _filter_place(self, channel: Formula, y: Formula, x: Formula) -> Formula:
         """Returns the bytes from a packed output channel's first element to a tap (y, x) of an input channel.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simgpu.asm.builder.formula import of
+from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import Operand
 from simgpu.asm.parts.buffers import OUTSIDE
@@ -28,9 +28,8 @@ def under_first_tap(k: KernelBuilder, p: Conv2dProblem, pixel: tuple[Reg, Reg]) 
 
 def compare_below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:
     """Emits mask = 0 <= value < limit."""
-    bound = k.set(k.s.alloc("limit"), limit)
-    k.v_cmp_gt_u32(mask, bound, value)
-    k.s.free(bound)
+    with k.temporary(limit if mask == "vcc" else Formula("set", (limit,))) as bound:
+        k.v_cmp_gt_u32(mask, bound, value)
 
 
 def pixel_offset(
@@ -43,16 +42,11 @@ def pixel_offset(
     row, column = pixel
     inside = k.s.alloc("inside", 2)
     compare_below(k, inside, view[0], row)
-    width = k.s.alloc("columns")
-    k.s_mov_b32(width, view[1])
-    k.v_cmp_gt_u32("vcc", width, column)
+    compare_below(k, "vcc", view[1], column)
     k.s_and_b64("vcc", "vcc", inside)
-    if columns != view[1]:
-        k.s_mov_b32(width, columns)
-    k.v_mul_lo_u32(target, row, width)
-    k.set(target, (of(target) + column).below(MOST_BYTES) * size + plane)
+    k.set(target, (of(row) * columns + column).below(MOST_BYTES) * size + plane)
     k.v_cndmask_b32(target, OUTSIDE, target, "vcc", note=note)
-    k.s.free(width, inside)
+    k.s.free(inside)
 
 
 def tap_offsets(k: KernelBuilder, targets: Sequence[Reg], pixel: tuple[Reg, Reg], p: Conv2dProblem, factor: int) -> None:
@@ -61,13 +55,12 @@ def tap_offsets(k: KernelBuilder, targets: Sequence[Reg], pixel: tuple[Reg, Reg]
     pixel: row and column under the first tap. Rows and columns have offsets of their own, OUTSIDE each. Twice OUTSIDE is 2^31.
     """
     parts = k.v.alloc("row's offset"), k.v.alloc("columns' offsets", factor)
-    size, scalar, place = input_strides(p)[1], k.s.alloc("bytes"), k.v.alloc("place")
+    size, place = input_strides(p)[1], k.v.alloc("place")
 
     def offset(target: Reg, axis: int, tap: int, limit: int, apart: int) -> None:
         k.v_add_u32(place, tap * p.dilation[axis], pixel[axis])
         compare_below(k, "vcc", limit, place)
-        k.s_mov_b32(scalar, apart)
-        k.v_mul_lo_u32(place, place, scalar)
+        k.set(place, of(place) * apart)
         k.v_cndmask_b32(target, OUTSIDE, place, "vcc", note=f"{('row', 'column')[axis]} of tap {tap}, or outside the image")
 
     for tap in range(factor):
@@ -78,4 +71,3 @@ def tap_offsets(k: KernelBuilder, targets: Sequence[Reg], pixel: tuple[Reg, Reg]
             offset(parts[0], 0, down, p.ih, p.iw * size)
         k.v_add_u32(target, parts[0], parts[1][across], note=f"tap {down},{across}")
     k.v.free(*parts, place)
-    k.s.free(scalar)

@@ -1,15 +1,16 @@
-"""Tile coordinates of a convolution's workgroup, waves and lanes."""
+"""Arguments of a convolution's kernels; tile coordinates of workgroup and waves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
 
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.integer_math import scalar_divmod
-from simgpu.asm.parts.lanes import consecutive_workgroups, lane_in_atom, wave_number
+from simgpu.asm.parts.lanes import consecutive_workgroups, wave_number
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d.lds import ATOM
+from simgpu.operators.conv2d.problem import Conv2dProblem
 from simgpu.operators.conv2d.tree import BlockConv2dNode, Conv2d
 
 
@@ -32,10 +33,7 @@ class ConvPlace:
         if not self.ragged:
             k.s_sub_u32(target, each, first)
             return
-        k.s_mul_i32(target, self.tile["group"], each)
-        k.s_sub_u32(target, total, target)
-        k.s_min_u32(target, target, each, note="channels of the merged group")
-        k.s_sub_u32(target, target, first)
+        k.set(target, (total - of(self.tile["group"]) * each).least(each) - first, note="channels of the merged group")
 
 
 def workgroups(root: Conv2d) -> int:
@@ -60,17 +58,27 @@ def find_place(k: KernelBuilder, root: Conv2d) -> ConvPlace:
         tile[name] = scalar_divmod(k, rest, count, limit, name)
         limit = -(-limit // count)
     tile["image"] = rest
-    wave, scratch = k.s.alloc("wave"), k.v.alloc("wave")
-    wave_number(k, wave, scratch)
-    k.v.free(scratch)
+    wave = wave_number(k)
     channels, pixels = block.loop("oc").tile, block.loop("pixels").tile
     across = root.loop("oc").tile // channels
     channel = scalar_divmod(k, wave, across, block.trips("pixels") * across, "wave along channels")
     return ConvPlace(tile, channel, wave, channels, pixels, root.plan.ragged)
 
 
-def find_lane(k: KernelBuilder) -> tuple[Reg, Reg]:
-    """Returns two VGPRs with a lane's place in an atom and its group g. The caller owns them."""
-    place, group = k.v.alloc("i: lane's place in an atom"), k.v.alloc("g: lane group")
-    lane_in_atom(k, place, group, ATOM)
-    return place, group
+def load_arguments(k: KernelBuilder, problem: Conv2dProblem, pointers: tuple[str, ...], epilogue: bool) -> dict[str, Reg]:
+    """Declares and loads the arguments. Returns their SGPRs by name.
+
+    epilogue: True if the kernel also has the epilogue's arguments: bias (a pointer), alpha and scale_c, if the problem has them.
+    """
+    k.declare("pointer", *pointers, *(["bias"] if problem.bias and epilogue else []))
+    if epilogue and problem.alpha != 1:
+        k.declare(problem.gemm.epilogue_type, "alpha")
+    if epilogue and problem.scale_c != 1:
+        k.declare("f32", "scale_c")
+    return k.load_arguments()
+
+
+def scalars(problem: Conv2dProblem) -> tuple[int | float, ...]:
+    """Returns the arguments that are not pointers, for a kernel with the epilogue."""
+    alpha = int(problem.alpha) if problem.gemm.epilogue_type == "i32" else problem.alpha
+    return (*([alpha] if problem.alpha != 1 else []), *([problem.scale_c] if problem.scale_c != 1 else []))

@@ -9,8 +9,8 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.conv2d.arguments import load_arguments, scalars
 from simgpu.asm.conv2d.pixels import compare_below
+from simgpu.asm.conv2d.place import load_arguments, scalars
 from simgpu.asm.parts.add_parts import THREADS, add_parts
 from simgpu.asm.parts.buffers import new_buffer
 from simgpu.asm.parts.elements import Elements
@@ -57,10 +57,7 @@ class Reduction:
         scratch, spare = epilogue.scratch(), k.v.alloc("spare")
         values = [total[e * self.words : (e + 1) * self.words] for e in range(self.each)]
         for value, bias in zip(values, added, strict=True):
-            epilogue.scale(value)
-            if p.bias:
-                epilogue.add(value, bias)
-            epilogue.activate(value, scratch)
+            epilogue.apply(value, bias, scratch)
         self._store(elements, values, spare, resource, offset)
         k.s_endpgm()
         return k.finish(grid=(-(-self.count // self.share), 1, 1), scalars=scalars(p))
@@ -72,8 +69,7 @@ class Reduction:
         step = self.count * size
         words = step & 0xFFFFFFFF, step >> 32
         (total,) = add_parts(k, self.p.accumulator, self.plan.split_ic, resource, words, [offset], WIDE // 4)
-        k.v.free(offset)
-        k.s.free(resource)
+        k.free(offset, resource)
         return total
 
     def _buffer(self, name: str, first: Reg, size: int) -> tuple[Reg, Reg]:
@@ -82,11 +78,11 @@ class Reduction:
         resource = new_buffer(k, self.arguments[name], name, (first, size), nbytes=nbytes)
         return resource, k.vector(f"{name} offset", of(k.work_item) * (self.each * size))
 
-    def _bias(self, first: Reg) -> list[Reg]:
-        """Returns the bias of each of the work-item's elements, in the epilogue's type."""
+    def _bias(self, first: Reg) -> list[Reg] | list[None]:
+        """Returns the bias of each of the work-item's elements, in the epilogue's type; None without one."""
         k, p = self.k, self.p
         if not p.bias:
-            return [Reg("v", 0, 0)] * self.each
+            return [None] * self.each
         kind = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type)
         resource = new_buffer(k, self.arguments["bias"], "bias", nbytes=p.oc * kind.size)
         # Element i has channel i // pixels % oc. With channels last, pixels is 1.

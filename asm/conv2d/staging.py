@@ -8,7 +8,8 @@ from itertools import product
 from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.conv2d.pixels import compare_below, input_strides, pixel_offset, tap_offsets
-from simgpu.asm.parts.buffers import ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer, load_offset_to_row_end, shift_down
+from simgpu.asm.parts.buffers import OUTSIDE, REACH, advance_buffer, load_offset_to_row_end, shift_down
+from simgpu.asm.parts.integer_math import add_wide
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Pair
 from simgpu.operators.conv2d.tiles import Conv2dPlan
@@ -155,9 +156,8 @@ class HaloStaging:
         records, channel = self.records, of(group) * self.plan.merged.icg + first
         k.set(records, self.image_bytes - channel * self.bytes, note="bytes to the end of the image")
         if self.plan.end_of_channels == "cut load":
-            earlier, base = self.plan.channels_at_once * self.bytes, self.resource[0:2]
-            k.s_sub_u32(base[0], base[0], earlier, note="a load earlier")
-            k.s_subb_u32(base[1], base[1], 0)
+            earlier = self.plan.channels_at_once * self.bytes
+            add_wide(k, self.resource, -earlier, -1, note="a load earlier")
             k.s_add_u32(records, records, earlier)
 
     def prepare_reads(self, pixel: Reg, group: Reg, first: Reg) -> None:
@@ -215,9 +215,8 @@ class HaloStaging:
 
     def _load(self, place: int, channel: int, address: Reg, offset: int, note: str) -> None:
         """Loads the channels of a piece from `channel` on, as many as at once."""
-        target, suffix = self._registers(place, channel), ELEMENT_LOADS[self.bytes]
-        name = f"buffer_load_{suffix}" if self.plan.channels_at_once == 1 else "buffer_load"
-        self.k.emit(name, target, address, self.resource, 0, offen=True, offset=offset, note=f"{note}, channel {channel}")
+        target, nbytes = self._registers(place, channel), self.plan.channels_at_once * self.bytes
+        self.k.buffer_load(target, address, self.resource, 0, offset=offset, nbytes=nbytes, note=f"{note}, channel {channel}")
 
     def _registers(self, place: int, channel: int) -> Reg:
         """Returns the registers of the channels that one load stages from `channel` on."""
@@ -294,8 +293,7 @@ class HaloStaging:
         for axis in (1, 0) if self.window is not None else ():
             assert self.window is not None
             k.s_add_u32(self.window[axis], self.window[axis], plan.window[axis] * p.dilation[axis], note="next window of taps")
-            k.s_cmp_lt_u32(self.window[axis], (p.kh, p.kw)[axis] * p.dilation[axis])
-            k.s_cbranch_scc1(same)
+            k.branch(k.s_cmp_lt_u32(self.window[axis], (p.kh, p.kw)[axis] * p.dilation[axis]), same)
             k.s_mov_b32(self.window[axis], 0)
         k.s_sub_u32(left, left, self.channels)
         k.s_cmp_gt_i32(left, 0)
@@ -404,7 +402,7 @@ class TapStaging:
         for load in range(self.loads):
             address, immediate = split_offset(k, self.load_offset, load * self.plan.threads * self.vec, REACH, self.scratch)
             target, note = self.staged[load * words : (load + 1) * words], f"W tap, load {load}"
-            k.buffer_load(target, address, self.resource, 0, offen=True, offset=immediate, note=note)
+            k.buffer_load(target, address, self.resource, 0, offset=immediate, note=note)
         k.v_add_u32(self.load_offset, self.layout.packed_bytes, self.load_offset, note="next tap")
 
     def write(self) -> None:

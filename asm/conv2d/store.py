@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.pixels import pixel_offset
-from simgpu.asm.conv2d.place import ConvPlace, find_lane
+from simgpu.asm.conv2d.place import ConvPlace
 from simgpu.asm.conv2d.reduce import PARTS
 from simgpu.asm.parts.buffers import clip, new_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
+from simgpu.asm.parts.lanes import lane_places
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d.lds import ATOM
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.conv2d.tree import Conv2d
 
@@ -48,7 +50,6 @@ class Store:
         self.epilogue = Epilogue(k, compute, arguments.get("alpha"), None, "none" if self.sums else p.activation, p.accumulator)
         self.elements = Elements(k, kind, compute, arguments.get("scale_c"))
         self.size, self.words = self.elements.size, self.elements.words
-        self.with_bias = "bias" in arguments
         # Consecutive elements of a lane, and the distance from one to the next, in channels (nhwc: in pixels).
         self.run, self.apart = (4, 1) if dtype(p.accumulator).registers == 1 else (1, plan.atom.lane_groups)
         # Channels whose bias a lane has at a time, counted from its first one.
@@ -158,7 +159,7 @@ class Store:
     def _lane(self) -> tuple[Reg, Reg, Reg]:
         """Returns VGPRs: the lane's first channel in the tile, its bytes, and the lane's first pixel in an atom."""
         k, place = self.k, self.place
-        lane, group = find_lane(k)
+        lane, group = lane_places(k, ATOM)
         channel, pixel = (lane, group) if self.last else (group, lane)
         if self.run > 1:
             k.v_mul_u32_u24(group, self.run, group)
@@ -191,7 +192,7 @@ class Store:
 
         Also returns its type, a VGPR for offsets, and registers for the values of `biased` channels.
         """
-        if not self.with_bias:
+        if "bias" not in self.arguments:
             return None
         k, p, tile = self.k, self.plan.problem, self.place.tile
         kind = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type)
@@ -200,23 +201,20 @@ class Store:
         offset, whole = k.vector("bias offset", of(channel) * kind.size), k.v.alloc("bias", len(self.biased) * kind.words)
         return resource, kind, offset, [whole[e * kind.words : (e + 1) * kind.words] for e in range(len(self.biased))]
 
-    def load_bias(self, bias: Bias | None, place: int) -> list[Reg]:
-        """Returns the bias of `biased` channels in the epilogue's type. place: added to these channels."""
+    def load_bias(self, bias: Bias | None, place: int) -> list[Reg] | list[None]:
+        """Returns the bias of `biased` channels in the epilogue's type, None without one. place: added to these channels."""
         if bias is None:
-            return [Reg("v", 0, 0)] * len(self.biased)
+            return [None] * len(self.biased)
         resource, kind, offset, registers = bias
         for e, register in zip(self.biased, registers, strict=True):
             kind.load(register, offset, resource, (place + e) * kind.size, f"bias of channel {place + e}")
         return [kind.widen(register, register, 0) for register in registers]
 
-    def _finish(self, data: Reg, number: tuple[int, int, int], added: Reg) -> Reg:
+    def _finish(self, data: Reg, number: tuple[int, int, int], added: Reg | None) -> Reg:
         """Returns a sum after the epilogue, rounded. number: atom along channels and pixels, element of the lane."""
         k, plan, (oc, pixel, r) = self.k, self.plan, number
         words = dtype(plan.problem.accumulator).registers
         start = (oc * self.atoms[1] + pixel) * plan.atom.acc_registers + r * words
         k.move(data[0:words], self.acc[start : start + words])
-        self.epilogue.scale(data)
-        if self.with_bias:
-            self.epilogue.add(data, added)
-        self.epilogue.activate(data, self.scratch)
+        self.epilogue.apply(data, added, self.scratch)
         return self.elements.narrow([data], self.spare)

@@ -1,16 +1,14 @@
 """Kernels of a GEMM.
 
     operands.py      layouts of A and B; plans that have no kernel
-    tile_order.py    the tile that a workgroup computes
-    groups.py        the group of a tile
+    tile_order.py    the tile that a workgroup computes, and its group
     prologue.py      arguments, coordinates, buffers, accumulators
     block_scales.py  products that are scaled before they are added
     mx_scales.py     E8M0 scales of MX formats
     leaves.py        leaves: on tiles of A, on rows' sums, on products
     lines.py         the main loop of operands loaded by whole cache lines
-    turn.py          the order in which a turn's atoms are multiplied
+    turn.py          the order in which a turn's atoms are multiplied; when fragments are read again, and the barrier before it
     spread.py        places of a tile's LDS writes, loads and reads among its matrix instructions
-    fragments.py     when fragments are read again, and the barrier before it
     emitter.py       the main loop, and the kernel as a whole
     ending.py        places of C and of the epilogue's operands; the ways of storing
     store.py         accumulators through the epilogue to C

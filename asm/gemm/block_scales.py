@@ -52,11 +52,16 @@ class BlockScales:
         k.set(stride, _blocks(arguments["k"]) * WORD, note="bytes of a row of scales")
         self._find(arguments, place, stride)
         first = k.scalar("bytes to the first block's scales", of(place.k0) // SCALE_BLOCK * WORD)
-        self.row_offset, self.column_offset = self._row_offset(stride, first), self._column_offset(stride, first)
+        thread, lane = of(k.work_item, rows.threads), of(k.work_item) % WAVEFRONT
+        row = rows.row_of(thread // rows.atom, thread % rows.atom)  # the work-item's; of B, a lane has `ahead` blocks of k
+        self.row_offset = k.vector("row's scales' offset", row * stride + first)
+        place_of_lane = lane // self.ahead * stride + lane % self.ahead * WORD
+        self.column_offset = k.vector("columns' scales' offset", place_of_lane + first)
         k.s.free(first, stride)
         k.set(self.k_read, of(place.k0) % SCALE_BLOCK + rows.k, note="of the second tile, from its first block on")
         self.write_address = k.vector("block scales' LDS address to write", of(k.work_item) * WORD + self.region.offset)
-        self.first_address = self._first_address(place)
+        row = of(place.wave_column) // SCALE_BLOCK * rows.rows + place.wave_row + of(place.group) * self.per_atom
+        self.first_address = k.vector("first block's LDS address to read", row * WORD + self.region.offset)
         self.read_address = k.vector("block scales' LDS address to read", of(self.first_address))
 
     def _find(self, arguments: dict[str, Reg], place: TilePlace, stride: Reg) -> None:
@@ -80,23 +85,6 @@ class BlockScales:
             k.set(buffer[2], (of(count) - first).least(most) * stride, note="bytes in range")
         k.s.free(each, count, first)
 
-    def _row_offset(self, stride: Reg, first: Reg) -> Reg:
-        """Returns the byte offset of the scale of the work-item's row (`TileLayout.row_of` of its number) in the first block."""
-        thread = of(self.k.work_item, self.rows.threads)
-        row = self.rows.row_of(thread // self.rows.atom, thread % self.rows.atom)
-        return self.k.vector("row's scales' offset", row * stride + first)
-
-    def _column_offset(self, stride: Reg, first: Reg) -> Reg:
-        """Returns the byte offset of the lane's scale of B: `ahead` consecutive blocks of k for each block of columns."""
-        lane = of(self.k.work_item) % WAVEFRONT
-        return self.k.vector("columns' scales' offset", lane // self.ahead * stride + lane % self.ahead * WORD + first)
-
-    def _first_address(self, place: TilePlace) -> Reg:
-        """Returns the LDS address of the first block's scales of the lane's rows."""
-        first = of(place.wave_column) // SCALE_BLOCK * self.rows.rows + place.wave_row
-        place_of_lane = (first + of(place.group) * self.per_atom) * WORD + self.region.offset
-        return self.k.vector("first block's LDS address to read", place_of_lane)
-
     # -- moves ---------------------------------------------------------------------------------------
 
     def load(self) -> None:
@@ -105,8 +93,8 @@ class BlockScales:
         with self._rows_alone():
             for number in range(0, self.ahead, WIDE):
                 target, note = self.of_a[number : number + WIDE], f"A's scales of blocks {number} to {number + WIDE - 1}"
-                k.buffer_load(target, self.row_offset, a, 0, offen=True, offset=number * WORD, note=note)
-            k.buffer_load(self.of_b, self.column_offset, b, 0, offen=True, note=f"B's scales of {self.ahead} blocks")
+                k.buffer_load(target, self.row_offset, a, 0, offset=number * WORD, note=note)
+            k.buffer_load(self.of_b, self.column_offset, b, 0, note=f"B's scales of {self.ahead} blocks")
             for offset in (self.row_offset, self.column_offset):
                 k.v_add_u32(offset, self.ahead * WORD, offset)
 
@@ -123,8 +111,7 @@ class BlockScales:
                 k.v_mul_f32(scaled, of_b, self.of_a[block])
                 offset = block * self.block_bytes + column * self.rows.rows * WORD
                 k.ds_write_b32(address, scaled, offset=offset, note=f"scales of block {block}, block of columns {column}")
-        k.v.free(scaled, *([] if first else [address]))
-        k.s.free(of_b)
+        k.free(scaled, *([] if first else [address]), of_b)
 
     def _rows_alone(self) -> AbstractContextManager[None]:
         """Disables the lanes whose number is not a row of the tile, for a block."""

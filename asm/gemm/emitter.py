@@ -33,7 +33,6 @@ from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.builder.waits import Item, Label
 from simgpu.asm.gemm.block_scales import BlockScales
 from simgpu.asm.gemm.ending import Ending
-from simgpu.asm.gemm.fragments import Fragments
 from simgpu.asm.gemm.leaves import MappedStaging, RowValues
 from simgpu.asm.gemm.lines import Pace
 from simgpu.asm.gemm.operands import TileLayouts, check, second_pass
@@ -50,7 +49,7 @@ from simgpu.asm.gemm.prologue import (
 from simgpu.asm.gemm.reduce import Reduction
 from simgpu.asm.gemm.spread import SpreadUnit, add_writes_and_loads
 from simgpu.asm.gemm.tile_order import workgroups
-from simgpu.asm.gemm.turn import Turn
+from simgpu.asm.gemm.turn import Fragments, Turn
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Staging
@@ -132,9 +131,9 @@ class GemmEmitter(Visitor):
         done = k.new_label("multiplied")
         warp = block.first()
         assert isinstance(warp, WarpGemmNode)
-        self._skip_if_alpha_is_0(done)
-        k.s_cmp_le_i32(self.place.k_left, 0)
-        k.s_cbranch_scc1(done)
+        k.comment("alpha = 0: A and B are not read")
+        branch_if_zero(k, self.arguments["alpha"], self.plan.problem.epilogue_type == "i32", done)
+        k.branch(k.s_cmp_le_i32(self.place.k_left, 0), done)
         if self.tiles.lines is not None:
             k.comment("BlockGemmNode: four K steps are three cache lines of a row")
             last = partial(self.visit, warp, Prefetch.NONE)
@@ -184,11 +183,9 @@ class GemmEmitter(Visitor):
         k.s_barrier(note="the first tile is in LDS")
         self._read_first_turn()
         k.s_sub_u32(self.place.k_left, self.place.k_left, step, note="k behind this tile")
-        k.s_cmp_le_i32(self.place.k_left, 0)
-        k.s_cbranch_scc1(last)
+        k.branch(k.s_cmp_le_i32(self.place.k_left, 0), last)
         self._whole_tiles(warp)
-        k.s_cmp_le_i32(self.place.k_left, 0)
-        k.s_cbranch_scc1(last)
+        k.branch(k.s_cmp_le_i32(self.place.k_left, 0), last)
         with k.loop("k_tile", self.place.k_left, step):
             self.visit(warp, Prefetch.ANY)
         k.label(last)
@@ -198,17 +195,11 @@ class GemmEmitter(Visitor):
         """Emits the loop over loads of whole tiles, which go between matrix instructions."""
         k, behind = self.k, self.k.new_label("whole_tiles_end")
         top = k.new_label("whole_tile")
-        k.s_cmp_lt_i32(self.place.k_unloaded, self.tiles.wide_k)
-        k.s_cbranch_scc1(behind)
+        k.branch(k.s_cmp_lt_i32(self.place.k_unloaded, self.tiles.wide_k), behind)
         k.label(top)
         self.visit(warp, Prefetch.WHOLE)
         k.s_cbranch_scc1(top)
         k.label(behind)
-
-    def _skip_if_alpha_is_0(self, done: str) -> None:
-        k, alpha = self.k, self.arguments["alpha"]
-        k.comment("alpha = 0: A and B are not read")
-        branch_if_zero(k, alpha, self.plan.problem.epilogue_type == "i32", done)
 
     def _load_next(self) -> None:
         """Starts the loads of the next k tile, if there is one."""
@@ -216,8 +207,7 @@ class GemmEmitter(Visitor):
         loaded = k.new_label("loaded")
         with k.out_of_line("clipped", loaded) as clipped:
             k.comment("a tile that an edge cuts (or none): to the ends of the rows")
-            k.s_cmp_le_i32(self.place.k_unloaded, 0)
-            k.s_cbranch_scc1(loaded)
+            k.branch(k.s_cmp_le_i32(self.place.k_unloaded, 0), loaded)
             for staging in self.tiles.tiled_operands:
                 staging.load_clipped(self.place.k_unloaded)
         k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
@@ -232,8 +222,7 @@ class GemmEmitter(Visitor):
         """Moves chunks at the ends of rows to their places, if the loaded tile was clipped."""
         k, left = self.k, self.k.s.alloc("k left of the tile")
         k.s_add_u32(left, self.place.k_unloaded, self.operands.tile_k)
-        k.s_cmp_lt_i32(left, self.tiles.wide_k)
-        with k.aside("scc1", "row_ends", "ends_moved"):
+        with k.aside(k.s_cmp_lt_i32(left, self.tiles.wide_k), "row_ends", "ends_moved"):
             for staging in self.tiles.tiled_operands:
                 if isinstance(staging, Staging):
                     staging.move_ends(left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simgpu.asm.builder.formula import log2, of
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.leaves import RowValues, StoredLeaf
@@ -38,10 +38,8 @@ class Ending:
         store = self._store()
         k.v.free(k.work_item, self.place.lane_row, self.place.group, listed=True)
         clipped = k.new_label("edge")
-        k.s_cmp_lt_i32(self.place.m_left, self.operands.a.rows)
-        k.s_cbranch_scc1(clipped)
-        k.s_cmp_lt_i32(self.place.n_left, self.operands.b.rows)
-        k.s_cbranch_scc1(clipped)
+        k.branch(k.s_cmp_lt_i32(self.place.m_left, self.operands.a.rows), clipped)
+        k.branch(k.s_cmp_lt_i32(self.place.n_left, self.operands.b.rows), clipped)
         self._emit(store, edge=False)
         k.label(clipped)
         self._emit(store, edge=True)
@@ -66,12 +64,10 @@ class Ending:
         gated = problem.activation in GATES and not self.split
         size, stride = dtype(self.kind).bytes, arguments["ldc"]
         k.comment("C: the lane's first row and column in the tile")
-        if size > 1:
-            k.s_lshl_b32(stride, stride, log2(size), note="ldc in bytes")
+        k.set(stride, of(stride) * size, note="ldc in bytes")
         matrix = place.batch
         if self.split:
-            k.s_mul_i32(matrix, place.batch, arguments["parts"])
-            k.s_add_u32(matrix, matrix, place.part, note="number of the partial product")
+            k.set(matrix, of(matrix) * arguments["parts"] + place.part, note="number of the partial product")
         bias, scales, leaf = self._bias(), self._scales(), self._leaf()  # at the product's first column
         left = place.n0
         if gated:
@@ -130,16 +126,11 @@ class Ending:
     def _scale_alpha(self) -> None:
         """Emits alpha *= both tensors' scales."""
         k, alpha, product = self.k, self.arguments["alpha"], self.k.v.alloc("alpha and scales")
-        shift = k.s.alloc("scale's offset")
-        k.s_lshl_b32(shift, self.place.batch, log2(WORD))
+        shift = k.scalar("scale's offset", of(self.place.batch) * WORD)
         k.v_mov_b32(product, alpha)
         for name in ("scale_a", "scale_b"):
-            pointer = self.arguments[name]
-            if name == "scale_b" or not self.problem.groups:
-                k.s_add_u32(pointer[0], pointer[0], shift)
-                k.s_addc_u32(pointer[1], pointer[1], 0)
-            k.s_load_dword(pointer[0], pointer, 0, note=name)
+            pointer, one = self.arguments[name], name == "scale_a" and self.problem.groups
+            k.s_load_dword(pointer[0], pointer, 0 if one else shift, note=name)
             k.v_mul_f32(product, pointer[0], product)
         k.v_readfirstlane_b32(alpha, product)
-        k.v.free(product)
-        k.s.free(shift)
+        k.free(product, shift)

@@ -254,11 +254,8 @@ class RowValues:
             return
         k.comment("leaves: parts of a row's sums to the work-item of its number, and back as the row's values")
         addresses, own = self._addresses(), k.vector("parts of the own row", of(k.work_item) * (self.staging.parts.parts * WORD))
-        limit = k.s.alloc("rows")
-        k.s_movk_i32(limit, self.rows)
-        k.v_cmp_gt_i32("vcc", limit, k.work_item)
         mine = k.s.alloc("lanes with a row", 2)
-        k.s_mov_b64(mine, "vcc")
+        k.s_mov_b64(mine, k.v_cmp_gt_i32("vcc", self.rows, k.work_item))
         totals = []
         for sums in self.staging.sums:
             k.s_barrier(note="LDS is free")
@@ -270,8 +267,7 @@ class RowValues:
         k.s_barrier(note="the parts are read")
         self._values(dict(zip((name for name, _ in leaves.sums), totals, strict=True)), mine)
         k.s_barrier(note="the rows' values are in LDS")
-        k.v.free(*addresses, own, *totals)
-        k.s.free(limit, mine)
+        k.free(*addresses, own, *totals, mine)
 
     def _addresses(self) -> list[Reg]:
         """Returns the LDS addresses of the parts that a work-item has: those of a row are adjacent."""

@@ -170,8 +170,7 @@ class Lines:
         A piece of which only 8 bytes are left is loaded from 8 bytes earlier.
         """
         k = self.k
-        k.s_cmp_lt_i32(self.unread, CACHE_LINE)
-        with k.aside("scc1", "cut_line", "loaded_from"):
+        with k.aside(k.s_cmp_lt_i32(self.unread, CACHE_LINE), "cut_line", "loaded_from"):
             byte, early = self._byte(), k.v.alloc("bytes back")
             k.v_mov_b32(early, 0)
             with k.temporary(of(self.unread) - HALF) as limit:
@@ -186,8 +185,7 @@ class Lines:
         """Emits, out of line, for a line at the rows' end before it is written: moves data that `_cut_line` loaded 8 bytes
         early."""
         k = self.k
-        k.s_cmp_lt_u32(self.unwritten, CACHE_LINE)
-        with k.aside("scc1", "cut_piece", "mended"):
+        with k.aside(k.s_cmp_lt_u32(self.unwritten, CACHE_LINE), "cut_piece", "mended"):
             byte = self._byte()
             with k.temporary(of(self.unwritten) - HALF) as limit:
                 k.v_cmp_ne_i32("vcc", limit, byte)
@@ -223,7 +221,7 @@ class Lines:
             self._run(self._scale_loads(held))
             self.next_scales()
         self._run(ahead, self._scale_writes(0))
-        self._other_stage_next()
+        k.v_add_u32(self.write_scales, self.stage_step, self.write_scales, note="the other stage next")
         self._run(self._scale_loads(0), self.writes(0))
         self.step_write_line(0)
         self._run([partial(self._load, unit) for unit, _ in pace.loads[0]])
@@ -248,6 +246,3 @@ class Lines:
         for some in moves:
             for move in some:
                 move()
-
-    def _other_stage_next(self) -> None:
-        self.k.v_add_u32(self.write_scales, self.stage_step, self.write_scales, note="the other stage next")

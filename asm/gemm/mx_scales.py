@@ -73,7 +73,7 @@ class MxScales:
         return self.staged[held * self.size // WORD : (held + 1) * self.size // WORD]
 
     def _load(self, offset: Reg, held: int = 0) -> None:
-        self.k.buffer_load(self._registers(held), offset, self.resource, 0, offen=True, note=self.name)
+        self.k.buffer_load(self._registers(held), offset, self.resource, 0, note=self.name)
 
     def load_clipped(self, k_left: Reg) -> None:
         """Loads a K step's scales; blocks past the view's k read 0, the scale 2^-127. k_left: SGPR, k from the step's first."""

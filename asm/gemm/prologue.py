@@ -6,19 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from simgpu.asm.builder.formula import log2, of
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.gemm.groups import find_group
 from simgpu.asm.gemm.leaves import MappedStaging
 from simgpu.asm.gemm.lines import Lines
 from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.operands import TileLayouts, second_pass
 from simgpu.asm.gemm.store import Accumulators
-from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
+from simgpu.asm.gemm.tile_order import NAMES, TileOrder, find_group, order_words
 from simgpu.asm.parts.buffers import buffer_at, new_buffer
 from simgpu.asm.parts.integer_math import multiply_wide, scalar_divmod
-from simgpu.asm.parts.lanes import lane_in_atom, wave_number
+from simgpu.asm.parts.lanes import lane_places, wave_number
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.line_ring import LineRing, LineStaging, read_pointer, write_pointer
 from simgpu.asm.parts.staging import Staging
@@ -123,10 +122,7 @@ def find_place(k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, argument
     a, b = operands.a, operands.b
     across = b.rows // b.warp_rows  # waves along n
     k.work_item_x()
-    lane_row, group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
-    wave = k.s.alloc("wave along m, then its first row")
-    wave_number(k, wave, group)
-    lane_in_atom(k, lane_row, group, plan.atom.n)
+    wave, (lane_row, group) = wave_number(k), lane_places(k, plan.atom.n)
     wave_row, wave_column = wave, scalar_divmod(k, wave, across, plan.waves, "wave along n, then its first column")
     k.s_mul_i32(wave_row, wave_row, a.warp_rows, note="wave's first row")
     k.s_mul_i32(wave_column, wave_column, b.warp_rows, note="wave's first column")
@@ -192,8 +188,7 @@ def operand_tiles(
     )
     for staging, (layout, ld, first, _, wave_first) in zip((a, b), places, strict=True):
         k.comment(f"{layout.name}:({layout.rows},{layout.k}) staged through LDS, {_in_memory(layout)}")
-        if layout.element > 1:
-            k.s_lshl_b32(staging.stride, staging.stride, log2(layout.element), note=f"{ld} in bytes")
+        k.set(staging.stride, of(staging.stride) * layout.element, note=f"{ld} in bytes")
         k0 = of(place.k0) * staging.bits // 8 if staging.bits else place.k0  # in bytes, or elements
         outer, inner = (first, k0) if layout.k_contiguous else (place.k0, first)
         batch = place.batch, arguments[f"batch_{layout.name.lower()}"]
@@ -265,15 +260,13 @@ def _mx_scales(
 
 def _wide_threshold(k: KernelBuilder, tile_k: int, operands: tuple[Staging, Staging], arguments: dict[str, Reg]) -> Reg:
     """Emits `OperandTiles.wide_k` and returns its SGPR."""
-    wide_k = k.s.alloc("k left that allows wide loads")
-    k.s_mov_b32(wide_k, tile_k)
+    wide_k = k.scalar("k left that allows wide loads", tile_k)
     rest = k.s.alloc("rest")
     for staging, size in zip(operands, ("m", "n"), strict=True):
         layout = staging.layout
         if layout.k_contiguous or layout.vec == 1:
             continue
-        k.s_cmp_ge_i32(staging.rows_left, layout.rows)
-        with k.jump_over("scc1", f"{layout.name}_inside"):
+        with k.jump_over(k.s_cmp_ge_i32(staging.rows_left, layout.rows), f"{layout.name}_inside"):
             k.s_and_b32(rest, arguments[size], layout.vec - 1)
             k.s_cselect_b32(rest, 1, 0, note=f"{size} cuts a chunk of {layout.name}: not in the last k")
             k.s_cmp_lt_i32(arguments[size], layout.vec)

@@ -88,8 +88,7 @@ class Reduction:
             k.v_cndmask_b32(address, OUTSIDE, address, inside)
         step = arguments["part_bytes"][0], arguments["part_bytes"][1]
         values = add_parts(k, self.problem.accumulator, self.parts, resource, step, addresses, words)
-        k.v.free(*addresses)
-        k.s.free(resource)
+        k.free(*addresses, resource)
         return values
 
     def _buffers(self) -> dict[str, Reg]:
@@ -164,7 +163,7 @@ class Reduction:
         else:
             k.v_mov_b32(row, 0)
         k.v_cndmask_b32(row, OUTSIDE, row, inside)
-        k.buffer_load_dword(self.row_scale, row, self.buffers["scale_a"], 0, offen=True, note="scale of A's row")
+        k.buffer_load(self.row_scale, row, self.buffers["scale_a"], 0, note="scale of A's row")
 
     def _offset(self, target: Reg, column: Reg, number: int, size: int, inside: Reg) -> None:
         """Emits the byte offset of the product's column in a vector of elements of `size` bytes."""

@@ -285,27 +285,28 @@ class TileStore:
         """Moves a group between memory and `data`, packed. ends: registers of single elements, to load."""
         k, kind = self.k, self.elements
 
-        def move(moved: Reg, name: str, first: int = 0) -> None:
-            k.emit(name, moved, group.address, resource, 0, offen=True, offset=group.block * self.block_bytes + first * self.size,
-                   note=f"C row {group.row}, column block {group.block}" + f", element {first}" * (first > 0))  # fmt: skip
+        def move(moved: Reg, count: int, first: int = 0, high: bool = False) -> None:
+            offset, note = group.block * self.block_bytes + first * self.size, f"C row {group.row}, column block {group.block}"
+            k.emit(f"buffer_{direction}", moved, group.address, resource, 0, offset=offset, nbytes=count * self.size, high=high,
+                   note=note + f", element {first}" * (first > 0))  # fmt: skip
 
         def move_one(j: int) -> None:
             if ends is None:
-                one, half = kind.single(data, j, self.spare[0])
-                move(one, kind.access(direction, 1) + half, j)
+                one, high = kind.single(data, j, self.spare[0])
+                move(one, 1, j, high)
             else:
-                move(self._end(ends, j), kind.access(direction, 1), j)
+                move(self._end(ends, j), 1, j)
 
-        whole, name = data[0 : kind.registers(self.stored)], kind.access(direction, self.stored)
+        whole = data[0 : kind.registers(self.stored)]
         if not self.cuts:
-            move(whole, name)
+            move(whole, self.stored)
             return
         moved = k.new_label("moved")
         with self._at_row_end(group, moved):
             k.s_not_b64("exec", self.cut, note="lanes whose group is inside the view")
-            move(whole, name)
+            move(whole, self.stored)
             self._each_left(move_one)
-        move(whole, name)
+        move(whole, self.stored)
         k.label(moved)
 
     def _join_ends(self, group: StoreGroup, loaded: list[tuple[Reg, Reg]]) -> None:
@@ -322,16 +323,14 @@ class TileStore:
         """Emits a block, out of line, for waves in which the view's end cuts the group of some lanes. back: the label after it."""
         with self.k.out_of_line("row_end", back) as start:
             yield
-        self.k.s_cmp_eq_u32(self.cut_block, group.block)
-        self.k.s_cbranch_scc1(start)
+        self.k.branch(self.k.s_cmp_eq_u32(self.cut_block, group.block), start)
 
     def _each_left(self, move: Callable[[int], object]) -> None:
         """Emits `move` of each element that the view's end leaves of a cut group, in the lanes that have it."""
         k, done = self.k, self.k.new_label("row_end_done")
         with k.lanes(self.cut, note="lanes whose group the view's end cuts"):
             for j in range(self.stored - 1):
-                k.s_cmp_le_i32(self.rest, j)
-                k.s_cbranch_scc1(done)
+                k.branch(k.s_cmp_le_i32(self.rest, j), done)
                 move(j)
             k.label(done)
 

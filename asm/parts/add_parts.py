@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import Operand
 from simgpu.asm.parts.epilogue import Epilogue
+from simgpu.asm.parts.integer_math import add_wide
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.cost import TOGETHER
@@ -35,9 +36,8 @@ def add_parts(
     def add(count: int) -> None:
         for part in loaded[:count]:
             for target, offset in zip(part, offsets, strict=True):
-                k.buffer_load(target, offset, resource, 0, offen=True)
-            k.s_add_u32(resource[0], resource[0], step[0], note="next part")
-            k.s_addc_u32(resource[1], resource[1], step[1])
+                k.buffer_load(target, offset, resource, 0)
+            add_wide(k, resource, *step, note="next part")
         for part in loaded[:count]:
             for total, addend in zip(totals, part, strict=True):
                 for start in range(0, words, each):
@@ -50,10 +50,7 @@ def add_parts(
 
 def in_batches(k: KernelBuilder, parts: int, together: int, add: Callable[[int], None]) -> None:
     """Emits add(together) in a loop, and add(n) for the last n parts if they are fewer."""
-    left = k.s.alloc("rounds of parts")
-    k.s_mov_b32(left, parts // together)
-    with k.loop("parts", left):
+    with k.loop("parts", parts // together):
         add(together)
     if parts % together:
         add(parts % together)
-    k.s.free(left)

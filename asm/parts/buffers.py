@@ -12,7 +12,7 @@ from __future__ import annotations
 from simgpu.asm.builder.formula import Formula, log2
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.integer_math import WideTerm, multiply_wide
+from simgpu.asm.parts.integer_math import WideTerm, add_wide, multiply_wide
 from simgpu.hardware.isa.instruction import Reg
 
 # A raw buffer has stride 0 and a range of num_records bytes. A lane whose offset is at or past them reads 0 and stores
@@ -24,10 +24,6 @@ OUTSIDE = -2.0
 # Word 3: 32-bit data format, which gfx9 requires in a valid raw resource (as in Composable Kernel).
 RESOURCE_WORD3 = 0x00020000
 REACH = 1 << 12  # range in bytes of an instruction's own offset: 12 bits (LLVM, all four targets)
-DWORDS = {1: "dword", 2: "dwordx2", 4: "dwordx4"}  # suffix of an access by its registers
-# Suffix of one element's access by its bytes. Loads of 16 and 8 bits are zero-extended into a register each.
-ELEMENT_LOADS = {8: "dwordx2", 4: "dword", 2: "ushort", 1: "ubyte"}
-ELEMENT_STORES = {8: "dwordx2", 4: "dword", 2: "short", 1: "byte"}
 
 
 def buffer_at(
@@ -59,8 +55,7 @@ def new_buffer(k: KernelBuilder, pointer: Reg, name: str, *terms: WideTerm, nbyt
 def advance_buffer(k: KernelBuilder, resource: Reg, step: Formula | Operand, name: str) -> None:
     """Moves a raw buffer's base by `step` bytes (unsigned, 32 bits)."""
     with k.temporary(step) as nbytes:
-        k.s_add_u32(resource[0], resource[0], nbytes, note=f"{name}: next tile")
-        k.s_addc_u32(resource[1], resource[1], 0)
+        add_wide(k, resource, nbytes, note=f"{name}: next tile")
 
 
 def clip(k: KernelBuilder, target: Reg, offset: Reg, limit: Formula | Operand, index: Formula | Reg, note: str = "") -> Reg:

@@ -7,7 +7,6 @@ import numpy as np
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, ELEMENT_STORES
 from simgpu.asm.parts.lanes import rounding_constants
 from simgpu.hardware.dtypes import dtype, numpy_dtype
 from simgpu.hardware.isa.instruction import Reg
@@ -34,44 +33,34 @@ class Elements:
 
     # -- memory --------------------------------------------------------------------------------
 
-    def access(self, direction: str, count: int) -> str:
-        """Returns the buffer instruction that moves `count` adjacent elements of a lane.
-
-        Loads of 8 and 16 bits are zero-extended.
-        """
-        nbytes = count * self.size
-        one = ELEMENT_LOADS if direction == "load" else ELEMENT_STORES
-        return f"buffer_{direction}_{one[nbytes] if nbytes < WORD else DWORDS[nbytes // WORD]}"
-
     def registers(self, count: int) -> int:
         """Returns the number of registers that hold `count` adjacent elements as loaded."""
         return max(1, count * self.size // WORD)
 
     def load(self, target: Reg, address: Reg, resource: Reg, offset: int = 0, note: str = "") -> None:
         """Loads one element into the first registers of `target`, not converted. address: VGPR; offset: bytes."""
-        registers = target[0 : self.registers(1)]
-        self.k.emit(self.access("load", 1), registers, address, resource, 0, offen=True, offset=offset, note=note)
+        self.k.buffer_load(target[0 : self.registers(1)], address, resource, 0, offset=offset, nbytes=self.size, note=note)
 
     def store(self, packed: Reg, address: Reg, resource: Reg, offset: int = 0, note: str = "", count: int = 1) -> None:
         """Stores `count` adjacent elements, as `narrow` returns them. address: VGPR; offset: bytes."""
-        registers = packed[0 : self.registers(count)]
-        self.k.emit(self.access("store", count), registers, address, resource, 0, offen=True, offset=offset, note=note)
+        data, nbytes = packed[0 : self.registers(count)], count * self.size
+        self.k.buffer_store(data, address, resource, 0, offset=offset, nbytes=nbytes, note=note)
 
-    def single(self, packed: Reg, index: int, scratch: Reg | None) -> tuple[Reg, str]:
-        """Returns the registers from which element `index` of `packed` is stored, and the ending of the store's name.
+    def single(self, packed: Reg, index: int, scratch: Reg | None) -> tuple[Reg, bool]:
+        """Returns the registers from which element `index` of `packed` is stored, and True if it is in their upper half.
 
         scratch: a VGPR. Its upper bytes, and those of the result, do not count.
         """
         if self.size >= WORD:
             count = self.registers(1)
-            return packed[index * count : (index + 1) * count], ""
+            return packed[index * count : (index + 1) * count], False
         word, place = divmod(index * self.size, WORD)
-        one, half = packed[word], "_d16_hi" * (place >= WORD // 2)
+        one, high = packed[word], place >= WORD // 2
         if place % 2:
             assert scratch is not None
             self.k.v_lshrrev_b32(scratch, BYTES, one)
             one = scratch
-        return one, half
+        return one, high
 
     def insert(self, packed: Reg, index: int, one: Reg) -> None:
         """Makes `one`, loaded on its own, element `index` of `packed`. Earlier elements must be there; later ones become 0."""
@@ -162,8 +151,7 @@ class Elements:
         k = self.k
         k.v_bfe_u32(scratch, value, 16, 1)
         k.v_add3_u32(scratch, value, scratch, self.constants[0])
-        k.v_cmp_u_f32("vcc", value, value)
-        k.v_cndmask_b32(value, scratch, value, "vcc")
+        k.v_cndmask_b32(value, scratch, value, k.v_cmp_u_f32("vcc", value, value))
 
     def _integers(self, packed: Reg, values: list[Reg]) -> None:
         """Rounds to integers of 8 bits, nearest even, the nearest one for values past their range."""

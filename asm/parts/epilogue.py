@@ -44,14 +44,20 @@ class Epilogue:
             return
         wanted = {"gelu": (ERFC_P, *ERFC_A, math.sqrt(0.5), -LOG2E), "silu": (-LOG2E,)}.get(self.activation, ())
         for value in wanted:
-            register = self.k.s.alloc("activation constant")
-            self.k.s_mov_b32(register, float(value))
+            register = self.k.scalar("activation constant", float(value))
             self.constants[value] = register
 
     def scratch(self) -> list[Reg]:
         """Returns new VGPRs for `activate`. The caller owns them."""
         counts, words = (PAIRS, 2) if self.dtype == "f64" else (ACTIVATION_VGPRS, 1)
         return [self.k.v.alloc("activation", words) for _ in range(counts.get(self.activation, 0))]
+
+    def apply(self, x: Reg, added: Reg | None, free: Sequence[Reg]) -> None:
+        """Emits x = activation(alpha·x + added), for a sum x. free: as for `activate`."""
+        self.scale(x)
+        if added is not None:
+            self.add(x, added)
+        self.activate(x, free)
 
     def scale(self, x: Reg) -> None:
         """Emits x *= alpha, for a sum x."""
@@ -123,7 +129,6 @@ class Epilogue:
         k.v_mul_f32(y, y, t)
         k.v_mul_f32(y, 0.5, y, note="Phi(-|x|)")
         k.v_sub_f32(t, 1.0, y)
-        k.v_cmp_gt_f32("vcc", 0, x)
-        k.v_cndmask_b32(y, t, y, "vcc", note="Phi(x)")
+        k.v_cndmask_b32(y, t, y, k.v_cmp_gt_f32("vcc", 0, x), note="Phi(x)")
         k.v_mul_f32(x, x, y)
 

@@ -136,11 +136,9 @@ class Computation:
             other = k.v.alloc("sum with a NaN")
             k.emit(name, scratch, x, y)
             k.v_add_f32(other, x, y)
-            k.v_cmp_u_f32("vcc", x, y)
-            k.v_cndmask_b32(target, scratch, other, "vcc", note="NaN stays")
+            k.v_cndmask_b32(target, scratch, other, k.v_cmp_u_f32("vcc", x, y), note="NaN stays")
             k.v.free(other)
             return
         constant, number = (x, y) if isinstance(y, Reg) else (y, x)
         k.emit(name, scratch, constant, number)
-        k.v_cmp_u_f32("vcc", number, number)
-        k.v_cndmask_b32(target, scratch, number, "vcc", note="NaN stays")
+        k.v_cndmask_b32(target, scratch, number, k.v_cmp_u_f32("vcc", number, number), note="NaN stays")

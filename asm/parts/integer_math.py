@@ -40,9 +40,14 @@ def add_product(k: KernelBuilder, base: Reg, index: Operand, stride: Operand) ->
     """Emits base (an SGPR pair) += a `WideTerm`, in 64 bits."""
     product = k.s.alloc("product", 2)
     multiply_wide(k, product, index, stride)
-    k.s_add_u32(base[0], base[0], product[0])
-    k.s_addc_u32(base[1], base[1], product[1])
+    add_wide(k, base, product[0], product[1])
     k.s.free(product)
+
+
+def add_wide(k: KernelBuilder, base: Reg, low: Operand, high: Operand = 0, note: str = "") -> None:
+    """Emits base (an SGPR pair, or a buffer's) += a number of 64 bits, of which `low` and `high` are the words."""
+    k.s_add_u32(base[0], base[0], low, note=note)
+    k.s_addc_u32(base[1], base[1], high)
 
 
 def branch_if_zero(k: KernelBuilder, value: Reg, integer: bool, label: str) -> None:
@@ -54,8 +59,7 @@ def branch_if_zero(k: KernelBuilder, value: Reg, integer: bool, label: str) -> N
         k.s_and_b32(magnitude, value[value.count - 1], 0x7FFFFFFF)
     if value.count == 2:
         k.s_or_b32(magnitude, magnitude, value[0])
-    k.s_cmp_eq_u32(magnitude, 0)
-    k.s_cbranch_scc1(label)
+    k.branch(k.s_cmp_eq_u32(magnitude, 0), label)
     k.s.free(magnitude)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from simgpu.asm.builder.formula import log2
+from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import Operand
 from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import rounding_sgprs
 
-# Steps of `wave_reduce`. DPP rows have 16 lanes (ISA guides, "DPP"). After the first four steps, every lane of a row
+# Steps of `lanes_reduce`. DPP rows have 16 lanes (ISA guides, "DPP"). After the first four steps, every lane of a row
 # has the row's total; after all steps, lane `_TOTAL_LANE` has the wave's.
 _STEPS: tuple[dict[str, int | str], ...] = (
     {"quad_perm": "[1,0,3,2]", "row_mask": "0xf", "bank_mask": "0xf"},
@@ -33,20 +33,23 @@ def consecutive_workgroups(k: KernelBuilder, xcds: int, limit: int, each: Operan
     k.comment(f"{xcds} XCDs take turns; each has workgroups of consecutive numbers")
     number = k.group_x
     xcd = scalar_divmod(k, number, xcds, limit, "XCD")
-    if rest != 0:
-        more = k.s.alloc("XCDs before that have one more")
-        k.s_min_u32(more, xcd, rest)
-        k.s_add_u32(number, number, more)
-        k.s.free(more)
-    k.s_mul_i32(xcd, xcd, each)
-    k.s_add_u32(number, number, xcd)
+    k.set(number, of(number) + (0 if rest == 0 else of(xcd).least(rest)) + of(xcd) * each)
     k.s.free(xcd)
 
 
-def wave_number(k: KernelBuilder, wave: Reg, scratch: Reg) -> None:
-    """Emits wave (an SGPR) = the wave's number in its workgroup. scratch: a VGPR."""
-    k.v_lshrrev_b32(scratch, log2(WAVEFRONT), k.work_item)
-    k.v_readfirstlane_b32(wave, scratch)
+def wave_number(k: KernelBuilder) -> Reg:
+    """Returns a new SGPR with the wave's number in its workgroup."""
+    wave = k.s.alloc("wave")
+    with k.temporary(of(k.work_item) // WAVEFRONT) as number:
+        k.v_readfirstlane_b32(wave, number)
+    return wave
+
+
+def lane_places(k: KernelBuilder, rows: int) -> tuple[Reg, Reg]:
+    """Returns new VGPRs with a lane's place i in an atom of `rows` rows, and its group g."""
+    places = k.v.alloc("i: lane's place in an atom"), k.v.alloc("g: lane group")
+    lane_in_atom(k, *places, rows)
+    return places
 
 
 def lane_number(k: KernelBuilder, lane: Reg) -> None:
@@ -62,52 +65,28 @@ def lane_in_atom(k: KernelBuilder, row: Reg, group: Reg, rows: int) -> None:
     k.v_lshrrev_b32(group, log2(rows), group, note="g")
 
 
-def wave_reduce(k: KernelBuilder, operation: str, value: Reg, result: Reg, note: str) -> None:
-    """Emits result (an SGPR) = all 64 lanes of `value` combined by `operation` (v_max_f32, v_add_f32 …). Overwrites `value`."""
-    for step in _STEPS:
-        k.emit(f"{operation}_dpp", value, value, value, **step, note=note)
-    k.v_readlane_b32(result, value, _TOTAL_LANE, note=f"{note} of all lanes")
-
-
-def row_reduce(k: KernelBuilder, operation: str, value: Reg, moved: Reg, lanes: int, note: str) -> None:
-    """Emits value = `operation` over the aligned group of `lanes` lanes that contains each lane.
-
-    lanes: a power of two, 1 to 32. moved: a VGPR.
-    """
-    for step in _STEPS[: min(4, lanes.bit_length() - 1)]:
-        k.emit(f"{operation}_dpp", value, value, value, **step, note=note)
-    if lanes == 32:
-        k.ds_swizzle_b32(moved, value, offset="swizzle(SWAP,16)")
-        k.emit(operation, value, moved, value, note=note)
-
-
 def lanes_reduce(k: KernelBuilder, operation: str, value: Reg, moved: Reg, lanes: int, note: str) -> None:
-    """Emits value = `operation` over the aligned group of `lanes` lanes that contains each lane. As `row_reduce`, or for all 64."""
-    if lanes < WAVEFRONT:
-        row_reduce(k, operation, value, moved, lanes, note)
-        return
-    total = k.s.alloc(note)
-    wave_reduce(k, operation, value, total, note)
-    k.v_mov_b32(value, total)
-    k.s.free(total)
+    """Emits value = `operation` (v_max_f32, v_add_f64 …) over the aligned group of `lanes` lanes that contains each lane.
 
-
-def lanes_reduce_wide(k: KernelBuilder, operation: str, value: Reg, moved: Reg, lanes: int, note: str) -> None:
-    """Emits the pair value = `operation` (v_max_f64, v_add_f64) over each aligned group of `lanes` lanes: 1 to 16, or all 64.
-
-    moved: a pair of VGPRs. Lanes that a step's mask excludes get an arbitrary value: no later step reads it for the last lane.
+    lanes: a power of two up to 64. value: a VGPR, or a pair for lanes other than 32. Lanes of a pair that a step's mask excludes
+    get an arbitrary value, which no later step reads for the last lane. moved: as many VGPRs.
     """
-    for step in _STEPS[: lanes.bit_length() - 1]:
+    for step in _STEPS[: 4 if lanes == 32 else lanes.bit_length() - 1]:
+        if value.count == 1:
+            k.emit(f"{operation}_dpp", value, value, value, **step, note=note)
+            continue
         for word in range(2):
             k.emit("v_mov_b32_dpp", moved[word], value[word], **step, note=note)
         k.emit(operation, value, moved, value)
+    if lanes == 32:
+        k.ds_swizzle_b32(moved, value, offset="swizzle(SWAP,16)")
+        k.emit(operation, value, moved, value, note=note)
     if lanes < WAVEFRONT:
         return
-    total = k.s.alloc(note, 2)
-    for word in range(2):
+    total = k.s.alloc(note, value.count)
+    for word in range(value.count):
         k.v_readlane_b32(total[word], value[word], _TOTAL_LANE, note=f"{note} of all lanes")
-    for word in range(2):
-        k.v_mov_b32(value[word], total[word])
+    k.move(value, total)
     k.s.free(total)
 
 

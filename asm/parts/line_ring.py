@@ -34,6 +34,7 @@ from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip
+from simgpu.asm.parts.integer_math import add_wide
 from simgpu.asm.parts.lds_tile import CACHE_LINE, WIDEST, TileLayout
 from simgpu.asm.parts.staging import EIGHTS, FragmentReads, StagedFragment
 from simgpu.hardware.isa.instruction import Reg
@@ -146,8 +147,7 @@ class LineStaging(FragmentReads):
             clip(k, offset, offset, of(self.rows_left) - step, row, note=f"rows of {layout.name} past the view: outside")
             self.offsets.append(offset)
         k.v.free(row, piece)
-        k.s_sub_u32(self.resource[0], self.resource[0], EIGHT, note="lanes may go back by as much (`cut`)")
-        k.s_subb_u32(self.resource[1], self.resource[1], 0)
+        add_wide(k, self.resource, -EIGHT, -1, note="lanes may go back by as much (`cut`)")
 
     # -- moves -------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class LineStaging(FragmentReads):
     def load(self, number: int) -> None:
         """Loads a unit's piece into registers."""
         offset, note = self.offsets[number % self.ring.units], f"{self.layout.name} line, unit {number}"
-        self.k.buffer_load_dwordx4(self.registers(number), offset, self.resource, 0, offen=True, note=note)
+        self.k.buffer_load(self.registers(number), offset, self.resource, 0, note=note)
 
     def cut_offsets(self, inside: Operand, early: Reg) -> None:
         """Makes offsets OUTSIDE in lanes that the mask `inside` excludes, and subtracts `early` bytes (a VGPR) from all."""

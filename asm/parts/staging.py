@@ -10,7 +10,8 @@ from functools import partial
 from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.buffers import ELEMENT_LOADS, advance_buffer, clip, load_offset_to_row_end, move_to_front
+from simgpu.asm.parts.buffers import advance_buffer, clip, load_offset_to_row_end, move_to_front
+from simgpu.asm.parts.integer_math import add_wide
 from simgpu.asm.parts.lds_tile import WIDEST, TileLayout
 from simgpu.asm.parts.transpose import Transposition
 from simgpu.hardware.isa.instruction import Reg
@@ -231,8 +232,7 @@ class Staging(FragmentReads):
         k, layout = self.k, self.layout
         short, loaded = k.new_label(f"{layout.name}_short_rows"), k.new_label(f"{layout.name}_loaded")
         if self.short_rows:
-            k.s_cmp_lt_i32(self.length, layout.vec)
-            k.s_cbranch_scc1(short)
+            k.branch(k.s_cmp_lt_i32(self.length, layout.vec), short)
         with self._units_left(k_left) as left:
             self._load_to_row_ends(left)
         if self.short_rows:
@@ -264,8 +264,7 @@ class Staging(FragmentReads):
         k, layout = self.k, self.layout
         chunk = layout.vec * layout.element
         offset = k.v.alloc("clipped offset")
-        k.s_sub_u32(self.resource[0], self.resource[0], chunk, note="chunks at a row's end are loaded earlier")
-        k.s_subb_u32(self.resource[1], self.resource[1], 0)
+        add_wide(k, self.resource, -chunk, -1, note="chunks at a row's end are loaded earlier")
         for number, unit in enumerate(self.units):
             index, left, step = self._place_in_row(unit, k_left)
             for j in range(layout.depth):
@@ -275,8 +274,7 @@ class Staging(FragmentReads):
                     clip(k, offset, offset, of(k_left) - (unit.k_step + j), unit.k, note="k past the view: outside")
                 note = f"{layout.name} tile, unit {number}, k {j}, to the row's end"
                 self._load(self._target(number, j, 0, layout.vec), offset, soffset, 0, note)
-        k.s_add_u32(self.resource[0], self.resource[0], chunk)
-        k.s_addc_u32(self.resource[1], self.resource[1], 0)
+        add_wide(k, self.resource, chunk)
         k.v.free(offset)
 
     def _place_in_row(self, unit: StagingUnit, k_left: Reg) -> tuple[Reg, Reg, int]:
@@ -289,8 +287,7 @@ class Staging(FragmentReads):
         if layout.vec == 1:
             return
         if self.short_rows:
-            k.s_cmp_lt_i32(self.length, layout.vec)
-            k.s_cbranch_scc1(moved)
+            k.branch(k.s_cmp_lt_i32(self.length, layout.vec), moved)
         rest = k.s.alloc("elements of a row's last chunk")
         with self._units_left(k_left) as counted:
             k.s_and_b32(rest, counted if layout.k_contiguous else self.rows_left, layout.vec - 1)
@@ -329,7 +326,7 @@ class Staging(FragmentReads):
                         source = element
                     note = f"{layout.name} tile, unit {number}, k {j}, element {e}"
                     target = halves[e % layout.pack] if halves else self._target(number, j, e, 1)
-                    self._load(target, source, soffset, e * layout.element, note, single=True)
+                    self._load(target, source, soffset, e * layout.element, note, layout.element)
                     if halves and e % layout.pack == layout.pack - 1:
                         self._join(self._target(number, j, e + 1 - layout.pack, layout.pack), halves)
         k.v.free(*taken, *halves)
@@ -349,11 +346,8 @@ class Staging(FragmentReads):
         start = unit * layout.unit_words + (j * layout.vec + first) * layout.element // WORD
         return self.staged[start : start + count * layout.element // WORD]
 
-    def _load(
-        self, target: Reg, offset: Reg, soffset: Operand, immediate: int, note: str, single: bool = False
-    ) -> None:
-        name = f"buffer_load_{ELEMENT_LOADS[self.layout.element]}" if single else "buffer_load"
-        self.k.emit(name, target, offset, self.resource, soffset, offen=True, offset=immediate, note=note)
+    def _load(self, target: Reg, offset: Reg, soffset: Operand, immediate: int, note: str, nbytes: int = WORD) -> None:
+        self.k.buffer_load(target, offset, self.resource, soffset, offset=immediate, nbytes=nbytes, note=note)
 
     def advance(self) -> None:
         """Moves the buffer's base to the next k tile."""

@@ -28,8 +28,7 @@ class Transposition:
         self.selectors: dict[int, Reg] = {}
         wanted = {1: (), 2: (LOW_HALVES, HIGH_HALVES), 4: (LOW_HALVES, HIGH_HALVES, LOW_BYTES, HIGH_BYTES)}
         for value in wanted[layout.pack]:
-            self.selectors[value] = k.s.alloc(f"{layout.name} selector")
-            k.s_mov_b32(self.selectors[value], value)
+            self.selectors[value] = k.scalar(f"{layout.name} selector", value)
         for value in (LOW_HALVES, HIGH_HALVES) if layout.pairs else ():
             self._select_by_lane(value)
 

@@ -137,16 +137,12 @@ class RowEmitter(Visitor):
         """Emits the wave's first row, buffers, a lane's first column, and the end of the wave's part of the row."""
         k, tiles, p = self.k, self.tiles, self.problem
         k.work_item_x()
-        column, self.wave, self.row = k.work_item, k.s.alloc("wave"), k.s.alloc("row")
-        scratch = k.v.alloc("offset")
-        wave_number(k, self.wave, scratch)
-        k.v.free(scratch)
+        column, self.wave, self.row = k.work_item, wave_number(k), k.s.alloc("row")
         k.v_and_b32(column, WAVEFRONT - 1, column, note="lane")
         row = of(k.group_x) * tiles.rows
         k.set(self.row, row + of(self.wave) * self.rows_wave if tiles.waves_row == 1 else row)
         if tiles.waves_row == 1:
-            k.s_cmp_ge_u32(self.row, self.arguments["rows"])
-            k.s_cbranch_scc1(self.end)
+            k.branch(k.s_cmp_ge_u32(self.row, self.arguments["rows"]), self.end)
         several = tiles.waves_row > 1 or tiles.parts > 1
         end: int | Reg = k.s.alloc("part's end") if several else tiles.columns
         self.left = k.s.alloc("columns left") if several or not self.plan.resident else None
@@ -160,8 +156,7 @@ class RowEmitter(Visitor):
         self._start_part(column)
         self.values = Exponentials(frame) if isinstance(p, SoftmaxProblem) else Values(frame)
         if several and not self.program.reductions:
-            k.s_cmp_le_i32(self.left, 0)
-            k.s_cbranch_scc1(self.end)
+            k.branch(k.s_cmp_le_i32(self.left, 0), self.end)
 
     def _start_part(self, lane: Reg) -> None:
         """Emits the first column of a lane, the end of the wave's part, and the columns left of it. lane: a lane of the row."""
@@ -222,8 +217,7 @@ class RowEmitter(Visitor):
             with k.out_of_line("ragged_step", done) as ragged:
                 self.values.load(names)
                 body()
-            k.s_cmp_lt_i32(self.left, self.step)
-            k.s_cbranch_scc1(ragged)
+            k.branch(k.s_cmp_lt_i32(self.left, self.step), ragged)
             places.forget()
             places.sure = self.tiles.loads
             self.values.load(names)

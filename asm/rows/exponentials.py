@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import scalar_modulo
 from simgpu.asm.parts.lanes import lane_number, unpack, unpack_chunk
-from simgpu.asm.rows.arithmetic import RowArithmetic, WideArithmetic
 from simgpu.asm.rows.frame import Place, RowFrame
-from simgpu.asm.rows.states import RowState
+from simgpu.asm.rows.states import RowArithmetic, RowState, WideArithmetic
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.program import Step
 from simgpu.operators.softmax.plan import UNPACKED, SoftmaxPlan
@@ -57,12 +57,10 @@ class Exponentials:
     def _band(self) -> tuple[Reg, Reg]:
         """Emits the first column and the number of columns of the row's band."""
         k, arguments, row = self.k, self.frame.arguments, self.frame.row
-        first, width = k.s.alloc("band's first column"), k.s.alloc("band's columns")
+        first = k.s.alloc("band's first column")
         scalar_modulo(k, first, row, arguments["period"], self.arithmetic.scratch)
-        k.s_add_i32(width, first, arguments["end"])
-        k.s_add_i32(first, first, arguments["first"])
-        k.s_sub_i32(width, width, first)
-        k.s_max_i32(width, width, 0)
+        k.set(first, of(first) + arguments["first"])
+        width = k.scalar("band's columns", (of(arguments["end"]) - arguments["first"]).most(0, "i32"))
         k.s.free(*(arguments[name] for name in ("period", "first", "end")))
         return first, width
 
@@ -191,19 +189,13 @@ class Exponentials:
         done, nothing = k.new_label("sum_is_right"), k.new_label("nothing_counts")
         self.arithmetic.is_zero(state.delta)
         with k.out_of_line("sum_is_zero", done) as zero:
-            first, end = k.s.alloc("first column"), k.s.alloc("end of columns")
-            k.s_mov_b32(first, 0)
-            k.s_mov_b32(end, n)
-            if self.band:
-                k.s_max_i32(first, first, self.band[0])
-                k.s_add_i32(end, *self.band)
-                k.s_min_i32(end, end, n)
-            k.s_sub_i32(end, end, first, note="columns left")
+            begin, width = self.band or (None, None)
+            first = k.scalar("first column", 0 if begin is None else of(begin).most(0, "i32"))
+            end = k.scalar("columns left", n if begin is None else (of(begin) + width).least(n, "i32") - first)
             if self.flags:
                 lane_number(k, column)
                 k.v_add_u32(column, first, column)
-            k.s_cmp_le_i32(end, 0)
-            k.s_cbranch_scc1(nothing)
+            k.branch(k.s_cmp_le_i32(end, 0), nothing)
             if self.flags:
                 self._seek(column, flag, end, done)
             else:
@@ -220,9 +212,8 @@ class Exponentials:
         k, lane = self.k, self.arithmetic.temporary(1)[0]
         lane_number(k, lane)
         with k.loop("mask", left, WAVEFRONT):
-            k.buffer_load_ubyte(flag, column, self.frame.operands["mask"].buffer, 0, offen=True, note="mask")
-            k.v_cmp_gt_i32("vcc", left, lane)
-            k.v_cndmask_b32(flag, 0, flag, "vcc")
+            k.buffer_load(flag, column, self.frame.operands["mask"].buffer, 0, nbytes=1, note="mask")
+            k.v_cndmask_b32(flag, 0, flag, k.v_cmp_gt_i32("vcc", left, lane))
             k.v_cmp_ne_u32("vcc", 0, flag)
             k.s_cbranch_vccnz(found)
             k.v_add_u32(column, WAVEFRONT, column)
@@ -258,8 +249,7 @@ class Exponentials:
         k.v_mul_f32(addend, arithmetic.factor, state.m)
         k.v_and_b32(addend, MAGNITUDE, addend)
         k.v_mov_b32(factor, arithmetic.factor)
-        k.v_cmp_ne_u32("vcc", INFINITY, addend)
-        k.v_cndmask_b32(factor, ANY_FACTOR, factor, "vcc", note="factor · m is infinite")
+        k.v_cndmask_b32(factor, ANY_FACTOR, factor, k.v_cmp_ne_u32("vcc", INFINITY, addend), note="factor · m is infinite")
         k.v_mul_f32(addend, factor, state.m)
         k.v_xor_b32(addend, MAGNITUDE + 1, addend)
         if sign != 1:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, REACH
+from simgpu.asm.parts.buffers import OUTSIDE, REACH
 from simgpu.asm.parts.elements import Elements
 from simgpu.hardware.isa.instruction import Reg
 
@@ -128,7 +128,7 @@ class Places:
 
     def load(self, target: Reg, operand: Operands, group: int, rows: int = 0) -> None:
         """Loads a chunk into registers, as it is in memory; 0 outside the buffer."""
-        self._access("load", ELEMENT_LOADS, target, operand, group, *self.at(operand, group, rows))
+        self._access("load", target, operand, group, *self.at(operand, group, rows))
 
     def store(self, source: Reg, operand: Operands, group: int, rows: int = 0, apart: Elements | None = None,
               scratch: Reg | None = None) -> None:  # fmt: skip
@@ -138,10 +138,10 @@ class Places:
         """
         offset, immediate = self.at(operand, group, rows)
         if apart is None or not self.overlap or group < self.sure:
-            self._access("store", ELEMENT_STORES, source, operand, group, offset, immediate)
+            self._access("store", source, operand, group, offset, immediate)
             return
         self.leave_outside(offset, group, whole=True)
-        self._access("store", ELEMENT_STORES, source, operand, group, offset, 0)
+        self._access("store", source, operand, group, offset, 0)
         offset, _ = self.at(operand, group, rows)
         self._has(group, whole=True)
         self.k.v_cndmask_b32(offset, offset, OUTSIDE, "vcc", note="the last chunk")
@@ -154,24 +154,21 @@ class Places:
         while start < end:
             word, within = divmod(start, WORD)
             if within or end - start < WORD:
-                one, half = apart.single(source, start // operand.element, scratch)
-                ending, size = f"{ELEMENT_STORES[operand.element]}{half}", operand.element
+                one, high = apart.single(source, start // operand.element, scratch)
+                size = operand.element
             else:
                 most = (end - start) // WORD if source[word].index % 2 == 0 else 1  # several registers begin at an even one
-                count = max(count for count in DWORDS if count <= most)
-                one, ending, size = source[word : word + count], DWORDS[count], WORD * count
-            self.k.emit(f"buffer_store_{ending}", one, offset, operand.buffer, 0, offen=True, offset=start,
-                        note=f"{operand.name}, after the overlap")  # fmt: skip
+                count = max(count for count in (1, 2, 4) if count <= most)
+                one, high, size = source[word : word + count], False, WORD * count
+            note = f"{operand.name}, after the overlap"
+            self.k.buffer_store(one, offset, operand.buffer, 0, offset=start, nbytes=size, high=high, note=note)
             start += size
 
-    def _access(
-        self, direction: str, endings: dict[int, str], data: Reg, operand: Operands, group: int, offset: Reg, immediate: int
-    ) -> None:
+    def _access(self, direction: str, data: Reg, operand: Operands, group: int, offset: Reg, immediate: int) -> None:
         nbytes, first = self.chunk * operand.element, WAVEFRONT * self.chunk * group
         note = f"{operand.name} columns {first} + {self.chunk}·lane"
         for start in range(0, nbytes, LOAD_BYTES):
             size = min(nbytes, LOAD_BYTES)
             word, count = start // WORD, max(1, size // WORD)
-            ending = DWORDS[count] if size >= WORD else endings[size]
-            self.k.emit(f"buffer_{direction}_{ending}", data[word : word + count], offset, operand.buffer, 0, offen=True,
-                        offset=immediate + start, note=note)  # fmt: skip
+            part = data[word : word + count]
+            self.k.emit(f"buffer_{direction}", part, offset, operand.buffer, 0, offset=immediate + start, nbytes=size, note=note)

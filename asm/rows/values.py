@@ -12,7 +12,7 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.expressions import COMPARING, Computation
-from simgpu.asm.parts.lanes import lane_number, lanes_reduce, row_reduce, unpack_chunk
+from simgpu.asm.parts.lanes import lane_number, lanes_reduce, unpack_chunk
 from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
@@ -130,12 +130,10 @@ class Values:
             for step in steps:
                 lanes_reduce(self.k, COMBINE[step.combine], state[step.name], self.scratch, self.lanes, step.name)
                 if self.frame.wave is not None:
-                    self._merge_waves(step, state[step.name])
-
-    def _merge_waves(self, step: Step, state: Reg) -> None:
-        region = self.frame.share(state, self.scratch, step.name)
-        self.k.ds_read_b32(state, self.scratch, offset=region.offset)
-        row_reduce(self.k, COMBINE[step.combine], state, self.scratch, self.frame.tiles.waves_row, step.name)
+                    region = self.frame.share(state[step.name], self.scratch, step.name)
+                    self.k.ds_read(state[step.name], self.scratch, offset=region.offset)
+                    waves = self.frame.tiles.waves_row
+                    lanes_reduce(self.k, COMBINE[step.combine], state[step.name], self.scratch, waves, step.name)
 
     def _of_row(self, step: Step, states: Registers) -> dict[str, Reg]:
         """Emits the parts of a step that depend on reductions only. Returns their registers by name."""
@@ -167,12 +165,11 @@ class Values:
         self.frame.states_buffer(states, self.state_bytes)
         done = k.new_label("stored")
         if self.frame.wave is not None:
-            k.s_cmp_lg_u32(self.frame.wave, 0)
-            k.s_cbranch_scc1(done)
+            k.branch(k.s_cmp_lg_u32(self.frame.wave, 0), done)
         k.s_mov_b64("exec", 1, note="one lane")
         for step in steps:
             k.set(address, of(k.group_y) * WORD + self._first_part(step))
-            k.buffer_store_dword(state[step.name], address, states, 0, offen=True, note=step.name)
+            k.buffer_store(state[step.name], address, states, 0, note=step.name)
         k.label(done)
 
     def merge_parts(self, steps: Sequence[Step], states: Reg) -> None:
@@ -186,7 +183,7 @@ class Values:
                 k.v_cmp_gt_u32("vcc", parts - first, address)
                 k.set(address, of(address) * WORD + (self._first_part(step) + WORD * first))
                 k.v_cndmask_b32(address, OUTSIDE, address, "vcc", note="no part: outside")
-                k.buffer_load_dword(address, address, states, 0, offen=True, note=step.name)
+                k.buffer_load(address, address, states, 0, note=step.name)
                 k.v_mov_b32(self.neutral, NEUTRAL[step.combine])
                 k.v_cndmask_b32(address, self.neutral, address, "vcc")
                 k.emit(COMBINE[step.combine], state[step.name], address, state[step.name])
@@ -230,11 +227,9 @@ class Values:
             return
         done = k.new_label("row_results_done")
         if frame.tiles.parts > 1 and not self.grouped:
-            k.s_cmp_lg_u32(k.group_y, 0)
-            k.s_cbranch_scc1(done)
+            k.branch(k.s_cmp_lg_u32(k.group_y, 0), done)
         if frame.wave is not None:
-            k.s_cmp_lg_u32(frame.wave, 0)
-            k.s_cbranch_scc1(done)
+            k.branch(k.s_cmp_lg_u32(frame.wave, 0), done)
         for (load, group), state in self.states.items():
             for step in self.program.row_results:
                 (found,) = self._of_row(step, state).values()
@@ -254,12 +249,11 @@ class Values:
         k.set(offset, place + load * tiles.rows_load * p.groups * element, note="bytes of the group")
         lane_number(k, scratch)
         k.v_and_b32(scratch, self.lanes - 1, scratch)
-        k.v_cmp_eq_u32("vcc", 0, scratch)
-        k.v_cndmask_b32(offset, OUTSIDE, offset, "vcc", note="one lane of a row or group")
+        k.v_cndmask_b32(offset, OUTSIDE, offset, k.v_cmp_eq_u32("vcc", 0, scratch), note="one lane of a row or group")
         if self.grouped and group >= self.places.sure:
             self.places.leave_outside(offset, group)
         if element < WORD:
             k.v_lshrrev_b32(scratch, MANTISSA_BITS, found, note="the exponent")
-            k.buffer_store_byte(scratch, offset, operand.buffer, 0, offen=True, note=step.name)
+            k.buffer_store(scratch, offset, operand.buffer, 0, nbytes=1, note=step.name)
             return
-        k.buffer_store_dword(found, offset, operand.buffer, 0, offen=True, note=step.name)
+        k.buffer_store(found, offset, operand.buffer, 0, note=step.name)

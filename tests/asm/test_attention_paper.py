@@ -199,5 +199,5 @@ def test_what_cannot_be():
     with pytest.raises(ResourceError, match=r"ArchVGPR needs .*lower d"):
         asm.emit(published(AttentionProblem(64, 64, 512), "gfx942", "fma"))
     kernel = asm.emit(published(AttentionProblem(64, 64, 128), "gfx908"))
-    broken = replace(kernel, text=kernel.text.replace("row_ror:8", "row_ror:4"))
+    broken = replace(kernel, text=kernel.text.replace("row_half_mirror", "row_mirror"))
     assert not attention(AttentionProblem(64, 64, 128), "gfx908", "mfma", broken)[0]

@@ -295,7 +295,9 @@ def test_a_tile_that_does_not_divide_is_refused():
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 5, 6, 7, 12, 24, 48, 96, 1000])
 def test_division_by_multiplication_is_exact(divisor):
-    magic, bits = division_magic(divisor, 4096)
+    found = division_magic(divisor, 4096)
+    assert found is not None
+    magic, bits = found
     x = np.arange(4096, dtype=np.uint64)
     assert magic < 1 << 24 and 4095 * magic < 1 << 32
     assert (x * np.uint64(magic) >> np.uint64(bits) == x // np.uint64(divisor)).all()

@@ -475,7 +475,7 @@ def test_the_plan_counts_f64_s_instructions_and_constants():
 def test_text_says_tree_node_coordinates_and_arrays():
     text = asm.emit(Softmax(SoftmaxProblem(100, 5000))).text
     for word in ("Softmax:", "BlockSoftmaxNode", "WarpSoftmaxNode", "LaneSoftmaxNode", "rows I", "m, delta", "LDS 0..31",
-                 "x columns 256 + 4·lane", "rows/arithmetic.py:"):  # fmt: skip
+                 "x columns 256 + 4·lane", "rows/states.py:"):  # fmt: skip
         assert word in text, word
 
 

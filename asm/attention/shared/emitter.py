@@ -12,18 +12,16 @@ overwritten two barriers after the first four waves read it, and one barrier aft
 
 from __future__ import annotations
 
-from simgpu.asm.attention.frame import LSE
+from simgpu.asm.attention.frame import LSE, load_row
 from simgpu.asm.attention.fused import WaveEmitter
 from simgpu.asm.attention.merge import store_columns
 from simgpu.asm.attention.shape import GROUPS, QUAD
-from simgpu.asm.attention.shared.softmax import FORMS
 from simgpu.asm.attention.shared.wave import LdsFragment, SharedWave
-from simgpu.asm.attention.softmax import HiddenReads, inverse, log_sum_exp
+from simgpu.asm.attention.softmax import FORMS, HiddenReads, inverse, log_sum_exp
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.accumulators import clear, read_scaled
-from simgpu.asm.parts.buffers import clip
+from simgpu.asm.parts.matrix import clear, read_scaled
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.reductions import tail
@@ -60,11 +58,8 @@ class SharedEmitter(WaveEmitter):
             self.block.row_offset(offset, row, strides, spare)
             k.set(column, of(self.block.group) * shape.vec)
             k.set(offset, of(column) * shape.e + offset)
-            for span in range(len(shape.spans)):
-                place = offset
-                if (span + 1) * width > d:
-                    place = clip(k, spare, offset, d - span * width, column, note="columns past d read 0")
-                wave.load(wave.query(q, span), place, buffer, 0, span * width * shape.e, 16, f"Q[{q}][{span}]")
+            targets = [wave.query(q, span) for span in range(len(shape.spans))]
+            load_row(k, targets, offset, column, buffer, d, width, spare, f"Q[{q}]")
 
     # -- main loop ---------------------------------------------------------------------------
 
@@ -73,8 +68,7 @@ class SharedEmitter(WaveEmitter):
         done, last = k.new_label("no_keys"), k.new_label("last_values")
         self.softmax.start()
         clear(k, wave.ranges["O"])
-        k.s_cmp_eq_u32(self.block.steps_left, 0)
-        k.s_cbranch_scc1(done)
+        k.branch(k.s_cmp_eq_u32(self.block.steps_left, 0), done)
         k.comment("BlockAttentionNode: the first step's K to LDS")
         wave.load_keys()
         wave.load_values()
@@ -85,8 +79,7 @@ class SharedEmitter(WaveEmitter):
         self._wait_once(lower=False)
         self._step(first=True)
         k.s_sub_u32(self.block.steps_left, self.block.steps_left, 1)
-        k.s_cmp_eq_u32(self.block.steps_left, 0)
-        k.s_cbranch_scc1(last)
+        k.branch(k.s_cmp_eq_u32(self.block.steps_left, 0), last)
         k.comment(f"BlockAttentionNode: {self.block.step} keys a step, all waves'")
         with k.loop("keys", self.block.steps_left):
             self._step(first=False)
@@ -170,14 +163,7 @@ class SharedEmitter(WaveEmitter):
 
     def _store(self, q: int, t: int, result: Reg, places: tuple[Reg, Reg, Reg, Reg]) -> None:
         """Stores four columns of an atom for each lane."""
-        k, wave, dv = self.k, self.wave, self.plan.problem.dv
-        offset, spare, row, column = places
+        k, wave, dv, (offset, spare, _, column) = self.k, self.wave, self.plan.problem.dv, places
         values, o = wave.ranges["fragments"].group(t % 4, QUAD), wave.output(t, q)
         read_scaled(k, values, [o[r] for r in range(QUAD)], [self.softmax.sums[q]] * QUAD)
-        if (t + 1) * ATOM <= dv:
-            note = f"R[{q}], columns {t * ATOM}.."
-            k.buffer_store_dwordx4(values, offset, result, 0, offen=True, offset=t * ATOM * WORD, note=note)
-            return
-        k.v_add_u32(row, t * ATOM * WORD, offset)
-        k.v_add_u32(spare, t * ATOM, column)
-        store_columns(k, values, row, spare, result, dv, True, wave.ranges["temporaries"][3])
+        store_columns(k, values, offset, column, result, dv, (t + 1) * ATOM > dv, spare, t * ATOM, f"R[{q}], columns {t * ATOM}..")

@@ -28,7 +28,8 @@ LOW_BITS = {"v_cvt_f32_f16": 16, "v_cvt_f32_fp8": 8, "v_cvt_f32_bf8": 8, "v_cvt_
 def merge(mnemonic: str, words: Sequence[Cells], gated: bool) -> Cells | None:
     """Returns the result of an operation of floats; None if it is unknown.
 
-    gated: results of columns 2j and 2j + 1 become one of column j, in lanes that have both.
+    gated: results of columns 2j and 2j + 1 become one of column j, in lanes that have both. Other lanes may lack operands, and
+    their results are unknown.
 
     Raises Violation for an operand of another row or column.
     """
@@ -40,7 +41,7 @@ def merge(mnemonic: str, words: Sequence[Cells], gated: bool) -> Cells | None:
         return Cells(np.full(shape, NOTHING))
     known = RESULT, BESIDE, ZEROS
     unknown = [~np.isin(each.kind, known) for each in words]
-    partly = [gated and np.any(each.kind == RESULT) for each in words]
+    partly = [gated and np.any(np.isin(each.kind, (RESULT, BESIDE))) for each in words]
     if not words or any(np.any(each) and not some for each, some in zip(unknown, partly, strict=True)):
         return None
     beside = [_element(each, LOW_BITS.get(mnemonic, 32)) for each in words if np.any(each.kind == BESIDE)]
@@ -56,15 +57,17 @@ def merge(mnemonic: str, words: Sequence[Cells], gated: bool) -> Cells | None:
 
 
 def _element(word: Cells, bits: int) -> Cells | None:
-    """Returns the element in the low bits of a word, in each of its pieces."""
+    """Returns the element in the low bits of a word, in each of its pieces. Lanes whose word is unknown get that of any other."""
     pieces = word.code.shape[1]
     low = word.code[:, : bits * pieces // 32]
     kinds = low & 7
-    if np.any((kinds != BESIDE) & (kinds != ZEROS)):
+    if not np.all(np.isin(kinds, (BESIDE, ZEROS, UNKNOWN))):
         return None
+    lost = np.any(kinds == UNKNOWN, axis=1)
     element = Cells.of(BESIDE, 0, Cells(low).outer, Cells(low).k).code
     chosen = np.max(np.where(kinds == BESIDE, element, -1), axis=1)
-    if np.any((kinds == BESIDE) & (element != chosen[:, None])) or np.any(chosen < 0):
+    chosen = np.where(lost, np.max(chosen), chosen)
+    if np.any((kinds == BESIDE) & (element != chosen[:, None]) & ~lost[:, None]) or np.any(chosen < 0):
         return None
     return Cells(np.repeat(chosen[:, None], pieces, axis=1))
 

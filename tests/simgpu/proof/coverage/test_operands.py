@@ -75,6 +75,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str, str, int, str]] = {
     "k-of-a-panel": (PANELS, "v_lshl_add_u32 v36, v35, 5, v36 ", "v_lshl_add_u32 v36, v35, 4, v36 ", 1, "B: "),
     "panel-of-8-rows": (PANELS, "v_and_b32 v36, 15, v31 ", "v_and_b32 v36, 7, v31 ", 1, "B: "),
     "gate-left-out": (GATE, "v_mul_f32 v2, v1, v2 ", "s_nop 0 ", 1, "is not the sum"),
+    "residual-of-another-row-of-pairs": (
+        {**GATE, "residual": True}, "v_add_f32 v2, v7, v2 ", "v_add_f32 v2, v10, v2 ", 1, "is not the sum",
+    ),
+    "residual-of-a-pair-left-out": ({**GATE, "residual": True}, "v_add_f32 v2, v7, v2 ", "s_nop 0 ", 1, "residual is left out"),
     "up-of-another-pair": (GATE, "row_ror:15", "row_ror:13", 1, "is not the sum"),
     "both-lanes-store": (GATE, "v_cmp_eq_u32 vcc, 0, ", "v_cmp_eq_u32 vcc, 1, ", 1, "C: "),
 }  # fmt: skip

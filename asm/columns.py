@@ -73,8 +73,7 @@ class ColumnEmitter(Visitor):
         k.s.free(wave)
         self._source(lane)
         self.sums = k.v.alloc("sums", self.chunk)
-        for i in range(self.chunk):
-            k.v_mov_b32(self.sums[i], self.neutral)
+        k.move(self.sums, self.neutral)
         self.visit(next(block.children()))
         self._merge(scratch)
 

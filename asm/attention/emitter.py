@@ -29,7 +29,6 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.matrix import clear
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
@@ -113,7 +112,7 @@ class ChainedEmitter(WaveEmitter):
         k.comment("BlockAttentionNode: the first step's loads, O = 0")
         self.softmax.start()
         for name in ("O", "zero") if "zero" in wave.ranges else ("O",):
-            clear(k, wave.ranges[name])
+            k.move(wave.ranges[name], 0)
         with k.jump_over(k.s_cmp_eq_u32(self.block.steps_left, 0), "no_keys"):
             wave.load_keys()
             self._advance_keys()

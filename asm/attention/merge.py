@@ -84,11 +84,9 @@ class Merge:
         k.v_min_f32(largest, largest, references[3])
         k.v_mov_b32(total, 0)
         for wave in range(WAVES):
-            k.v_sub_f32(references[wave], largest, references[wave])
-            k.v_exp_f32(references[wave], references[wave])
+            k.v_exp_f32(references[wave], k.v_sub_f32(references[wave], largest, references[wave]))
             k.v_fmac_f32(total, references[wave], sums[wave])
-        k.v_sub_f32(factor, largest, softmax.references[q])
-        k.v_exp_f32(factor, factor)
+        k.v_exp_f32(factor, k.v_sub_f32(factor, largest, softmax.references[q]))
         if output.logarithms is not None:
             log_sum_exp(k, self.parts[11], total, largest)
             self._store_row(q, self.parts[11:12], output.logarithms, "log(sum(exp))")

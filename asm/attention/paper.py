@@ -23,7 +23,6 @@ from simgpu.asm.attention.softmax import MINUS_INFINITY, inverse
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.lanes import lanes_reduce
-from simgpu.asm.parts.matrix import clear
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper.registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
 from simgpu.operators.attention.problem import ATOM, GAINS
@@ -73,11 +72,9 @@ class PaperEmitter(FusedEmitter):
         self.zero_c: Reg | int = 0
         if not self.in_place:
             self.zero_c = k.array("zero", QUAD)
-            clear(k, self.zero_c)
-        for register in (self.m[n] for n in range(self.m.count)):
-            k.v_mov_b32(register, FINITE_FLOOR, note="m: the finite floor")
-        for register in (self.delta[n] for n in range(self.delta.count)):
-            k.v_mov_b32(register, 0)
+            k.move(self.zero_c, 0)
+        k.move(self.m, FINITE_FLOOR, note="m: the finite floor")
+        k.move(self.delta, 0)
 
     def _addresses(self) -> None:
         k, plan, a = self.k, self.plan, self.block.arguments
@@ -195,8 +192,8 @@ class PaperEmitter(FusedEmitter):
     def _mask(self) -> None:
         """Moves scores to E's registers. If an edge cuts the step, sets scores that a query does not see to -inf, out of line."""
         k, back = self.k, self.k.new_label("unmasked")
-        for n in range(0 if self.in_place else self.e.count):
-            k.v_accvgpr_read_b32(self.e[n], self.scores[n])
+        if not self.in_place:
+            k.move(self.e, self.scores)
         with k.out_of_line("masked", back) as masked:
             self._mask_scores()
         with k.temporary(of(self.block.first_key) + self.tile_kv) as limit:
@@ -249,12 +246,10 @@ class PaperEmitter(FusedEmitter):
                 k.v_mul_f32(largest, c, largest)
                 k.v_mov_b32(old, self.m[row])
                 k.v_max_f32(self.m[row], old, largest, note=f"m of query {ATOM * q} + 4g + {r}")
-                k.v_sub_f32(old, old, self.m[row])
-                k.v_exp_f32(self.factors[row], old)
+                k.v_exp_f32(self.factors[row], k.v_sub_f32(old, old, self.m[row]))
                 k.v_sub_f32(largest, self.raised or 0, self.m[row])
                 for register in e:
-                    k.v_fma_f32(register, register, c, largest)
-                    k.v_exp_f32(register, register)
+                    k.v_exp_f32(register, k.v_fma_f32(register, register, c, largest))
                 k.v_add_f32(largest, e[0], e[1]) if len(e) > 1 else k.v_mov_b32(largest, e[0])
                 for register in e[2:]:
                     k.v_add_f32(largest, largest, register)

@@ -9,7 +9,7 @@ from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import clip
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, Narrowing, widen
-from simgpu.asm.parts.matrix import clear, read_scaled, scale
+from simgpu.asm.parts.matrix import read_scaled, scale
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper.registers import FRAGMENTS, GROUPS, QUAD, chunks
 from simgpu.operators.attention.problem import ATOM
@@ -33,7 +33,7 @@ class MatrixValues(PaperEmitter):
         self.keys = ATOM if self.narrow else GROUPS
         self.value_row = widest(self.rows, self.keys)
         self.o = k.array("O", self.tile_q * plan.d // LANES)
-        clear(k, self.o)
+        k.move(self.o, 0)
         self.weights_of = 2 if self.narrow else 1  # registers of a lane's E
         self.rows_of_e = k.array("E fragments", 2 * self.nq * self.weights_of)
         if self.narrow:
@@ -162,8 +162,7 @@ class VectorValues(PaperEmitter):
         self.chunks = chunks(plan.d)
         self.corrections = k.region("corrections", self.tile_q * WORD)
         self.o = k.array("O", self.tile_q * self.chunks)
-        for n in range(self.o.count):
-            k.v_mov_b32(self.o[n], 0)
+        k.move(self.o, 0)
         free = [self._quad(n) for n in range(self.chunks, FRAGMENTS)]
         self.rows_of_e = free or [k.array("E, 4 keys", QUAD)]
         place = of(self.block.group) * (QUAD * self.tile_kv) + self.block.lane_row

@@ -77,10 +77,9 @@ class SoftmaxUpdate:
     def start(self) -> None:
         """Emits the state before any key."""
         k = self.k
-        for q in range(self.wave.shape.nq):
-            k.v_mov_b32(self.references[q], 0, note=f"-m of query atom {q}")
-            k.v_mov_b32(self.sums[q], 0)
-            k.v_mov_b32(self.thresholds[q], FLOOR)
+        k.move(self.references, 0, note="-m of each query atom")
+        k.move(self.sums, 0)
+        k.move(self.thresholds, FLOOR)
 
     def exponents(self, half: Sequence[int], q: int) -> list[Reg]:
         """Returns the registers of c·S - m, later of the unrounded P, of query atom q, key by key."""
@@ -137,10 +136,8 @@ class SoftmaxUpdate:
         if not self.capped:
             k.v_fma_f32(x, score, a["scale"], subtrahend, note=note)
             return
-        k.v_mul_f32(x, a["scale"], score)
-        k.v_exp_f32(x, x)
-        k.v_add_f32(x, 1.0, x)
-        k.v_rcp_f32(x, x)
+        k.v_exp_f32(x, k.v_mul_f32(x, a["scale"], score))
+        k.v_rcp_f32(x, k.v_add_f32(x, 1.0, x))
         k.v_fma_f32(x, x, a["minus_twice_cap"], subtrahend, note=note)
 
     def _alibi(self, q: int, x: Sequence[Reg]) -> None:
@@ -227,8 +224,7 @@ class SoftmaxUpdate:
         for register in x:
             k.v_sub_f32(register, register, rise)
         k.v_max_f32(rise, 0, rise, note="a first key may lower m, but there is nothing to rescale")
-        k.v_sub_f32(rise, 0, rise)
-        k.v_exp_f32(factor, rise)
+        k.v_exp_f32(factor, k.v_sub_f32(rise, 0, rise))
         k.v_mul_f32(self.sums[q], factor, self.sums[q])
         for t in range(self.wave.shape.column_atoms):
             scale(k, self.wave.output(t, q), [factor] * QUAD, self.temporaries[4:8])
@@ -311,8 +307,7 @@ class StepSums(SoftmaxUpdate):
         self.total = wave.ranges["step sum"]
         # Limit for a lane's sum of a step. Above it, some P exceeds 2^LAZY or, in f16, was rounded to infinity.
         self.most = INFINITE if self.raised else wave.shape.na * QUAD * 2.0**self.threshold
-        for q in range(wave.shape.nq):
-            k.v_mov_b32(self.thresholds[q], UNSEEN)
+        k.move(self.thresholds, UNSEEN)
         if self.packed:
             self.ones = k.scalar("two ones", ONES[wave.shape.half])
 

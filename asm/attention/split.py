@@ -97,10 +97,8 @@ def _parts(
                 add_wide(k, resource, *words, note="next part")
         for part, state in parts[:number]:
             k.v_min_f32(joint, lowest, state[0])
-            k.v_sub_f32(old, joint, lowest)
-            k.v_exp_f32(old, old)
-            k.v_sub_f32(state[0], joint, state[0])
-            k.v_exp_f32(state[0], state[0])
+            k.v_exp_f32(old, k.v_sub_f32(old, joint, lowest))
+            k.v_exp_f32(state[0], k.v_sub_f32(state[0], joint, state[0]))
             k.v_mov_b32(lowest, joint)
             for sum_, addend in ((total, state[1]), *((out[n], part[n]) for n in range(QUAD))):
                 k.v_mul_f32(sum_, old, sum_)

@@ -35,7 +35,7 @@ from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, lane_places, wave_number
-from simgpu.asm.parts.matrix import clear, matrix_instruction, read_scaled
+from simgpu.asm.parts.matrix import matrix_instruction, read_scaled
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
@@ -167,7 +167,7 @@ class GradientEmitter(Visitor):
             self.weights.prepare()
         for name in ("gradient 1", "gradient 2", "zero"):
             if name in self.ranges:
-                clear(k, self.ranges[name])
+                k.move(self.ranges[name], 0)
         self._edges(row)
 
     def own(self, number: int, t: int, span: int) -> Reg:

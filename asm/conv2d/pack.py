@@ -8,7 +8,7 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.pixels import MOST_BYTES, compare_below
 from simgpu.asm.parts.buffers import OUTSIDE, buffer_at, new_buffer
 from simgpu.asm.parts.elements import Elements
-from simgpu.asm.parts.integer_math import scalar_divmod
+from simgpu.asm.parts.integer_math import scalar_digits, scalar_divmod
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.tiles import Conv2dPlan
@@ -53,10 +53,8 @@ def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dic
     """
     p, cut = plan.problem, plan.tiled_problem
     filter_bytes = p.icg * p.kh * p.kw * p.element.bytes
-    rest, limit, place = k.group_x, _blocks(plan), {}
-    for name, count in (("kw", cut.kw), ("kh", cut.kh), ("step", plan.ic_steps), ("OC tile", plan.grid[2])):
-        place[name] = scalar_divmod(k, rest, count, limit, name)
-        limit = -(-limit // count)
+    rest, counts = k.group_x, (("kw", cut.kw), ("kh", cut.kh), ("step", plan.ic_steps), ("OC tile", plan.grid[2]))
+    place = scalar_digits(k, rest, _blocks(plan), *counts)
     k.comment("W from the tile's first output channel on; it ends with the group's")
     first = k.scalar("first channel", of(place["OC tile"]) * plan.tile_oc)
     left = (p.oc - of(rest) * plan.merged.ocg).least(plan.merged.ocg) - first
@@ -69,8 +67,7 @@ def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dic
         bound = plan.ic_steps + 1
         for name, count, taps in zip(("kw", "kh"), plan.windows[::-1], plan.window[::-1], strict=True):
             window = scalar_divmod(k, place["step"], count, bound, f"window's {name}")
-            k.s_mul_i32(window, window, taps)
-            k.s_add_u32(place[name], place[name], window)
+            k.set(place[name], of(window) * taps + place[name])
             k.s.free(window)
     k.s_mul_i32(place["step"], place["step"], plan.step_channels)
     return place

@@ -7,7 +7,7 @@ from math import prod
 
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.parts.integer_math import scalar_divmod
+from simgpu.asm.parts.integer_math import scalar_digits, scalar_divmod
 from simgpu.asm.parts.lanes import consecutive_workgroups, wave_number
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Conv2dProblem
@@ -50,14 +50,9 @@ def find_place(k: KernelBuilder, root: Conv2d) -> ConvPlace:
     if xcds > 1:  # consecutive tiles share halos and lines of X in an XCD's L2
         consecutive_workgroups(k, xcds, blocks, *divmod(blocks, xcds))
     k.comment("workgroup = (((image·groups + group)·OC tiles + OC tile)·parts + part)·OH tiles·OW tiles …")
-    rest, limit = k.group_x, blocks
-    tile: dict[str, Reg] = {}
     names = ("OW tile", "ow"), ("OH tile", "oh"), ("part", "ic"), ("OC tile", "oc"), ("group", "group")
-    for name, axis in names:
-        count = root.trips(axis)
-        tile[name] = scalar_divmod(k, rest, count, limit, name)
-        limit = -(-limit // count)
-    tile["image"] = rest
+    tile = scalar_digits(k, k.group_x, blocks, *((name, root.trips(axis)) for name, axis in names))
+    tile["image"] = k.group_x
     wave = wave_number(k)
     channels, pixels = block.loop("oc").tile, block.loop("pixels").tile
     across = root.loop("oc").tile // channels

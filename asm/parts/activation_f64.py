@@ -75,8 +75,7 @@ class ActivationF64:
         k = self.k
         k.v_max_f64(x, self.value(LOWEST), x)
         k.v_min_f64(x, self.value(HIGHEST), x)
-        k.v_mul_f64(n, self.value(1 / math.log(2)), x)
-        k.v_rndne_f64(n, n)
+        k.v_rndne_f64(n, k.v_mul_f64(n, self.value(1 / math.log(2)), x))
         for part in LN2:
             k.v_fma_f64(x, n, self.value(-part), x, note="r")
         self._horner(p, x, SERIES)

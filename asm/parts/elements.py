@@ -159,8 +159,7 @@ class Elements:
         for value in values:
             k.v_rndne_f32(value, value)
             k.v_min_f32(value, float(limits.max), value)
-            k.v_max_f32(value, float(limits.min), value)
-            k.v_cvt_i32_f32(value, value)
+            k.v_cvt_i32_f32(value, k.v_max_f32(value, float(limits.min), value))
         for number, value in enumerate(values):
             word, place = divmod(number, WORD)
             k.v_and_b32(value, 0xFF, value)

@@ -106,10 +106,8 @@ class Epilogue:
 
     def _silu(self, x: Reg, e: Reg) -> None:
         k = self.k
-        k.v_mul_f32(e, self.constants[-LOG2E], x)
-        k.v_exp_f32(e, e, note="exp(-x)")
-        k.v_add_f32(e, 1.0, e)
-        k.v_rcp_f32(e, e)
+        k.v_exp_f32(e, k.v_mul_f32(e, self.constants[-LOG2E], x), note="exp(-x)")
+        k.v_rcp_f32(e, k.v_add_f32(e, 1.0, e))
         k.v_mul_f32(x, x, e)
 
     def _gelu(self, x: Reg, t: Reg, y: Reg, z: Reg) -> None:
@@ -117,15 +115,13 @@ class Epilogue:
         k, at = self.k, self.constants
         k.v_mul_f32(z, at[math.sqrt(0.5)], x)
         k.v_and_b32(z, 0x7FFFFFFF, z, note="z = |x|/sqrt(2)")
-        k.v_fma_f32(t, at[ERFC_P], z, 1.0)
-        k.v_rcp_f32(t, t, note="t")
+        k.v_rcp_f32(t, k.v_fma_f32(t, at[ERFC_P], z, 1.0), note="t")
         k.v_mov_b32(y, at[ERFC_A[4]])
         for a in reversed(ERFC_A[:4]):
             k.v_fma_f32(y, y, t, at[a])
         k.v_mul_f32(y, y, t)
         k.v_mul_f32(t, z, z)
-        k.v_mul_f32(t, at[-LOG2E], t)
-        k.v_exp_f32(t, t, note="exp(-z²)")
+        k.v_exp_f32(t, k.v_mul_f32(t, at[-LOG2E], t), note="exp(-z²)")
         k.v_mul_f32(y, y, t)
         k.v_mul_f32(y, 0.5, y, note="Phi(-|x|)")
         k.v_sub_f32(t, 1.0, y)

@@ -100,8 +100,7 @@ class Computation:
             if not isinstance(x, Reg):
                 k.v_mov_b32(target, x)
                 x = target
-            k.v_mul_f32(scratch, LOG2E, x)
-            k.v_exp_f32(target, scratch)
+            k.v_exp_f32(target, k.v_mul_f32(scratch, LOG2E, x))
         else:
             k.emit({"sqrt": "v_sqrt_f32", "rsqrt": "v_rsq_f32", "log": "v_log_f32"}[op], target, x)
             if op == "log":

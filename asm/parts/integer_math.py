@@ -15,6 +15,15 @@ def scalar_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str)
     return remainder
 
 
+def scalar_digits(k: KernelBuilder, x: Reg, limit: int, *counts: tuple[str, int]) -> dict[str, Reg]:
+    """Emits x // all counts, for 0 <= x < limit, and returns the remainders by name, each of what the ones before leave."""
+    found = {}
+    for name, count in counts:
+        found[name] = scalar_divmod(k, x, count, limit, name)
+        limit = -(-limit // count)
+    return found
+
+
 # index · stride, unsigned: scalar; a number below 2^63, an SGPR or a pair of SGPRs
 WideTerm = tuple[Formula | Operand, Reg | int]
 

@@ -97,8 +97,7 @@ def unpack(k: KernelBuilder, dtype: str, low: Reg, high: Reg, packed: Reg) -> No
         k.v_and_b32(high, 0xFFFF0000, packed)
         return
     k.v_cvt_f32_f16(low, packed)
-    k.v_lshrrev_b32(high, 16, packed)
-    k.v_cvt_f32_f16(high, high)
+    k.v_cvt_f32_f16(high, k.v_lshrrev_b32(high, 16, packed))
 
 
 def widen(k: KernelBuilder, dtype: str, value: Reg) -> None:

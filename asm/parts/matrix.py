@@ -1,4 +1,4 @@
-"""Matrix instruction that a plan's atom names; accumulators: cleared, and multiplied on their way through VGPRs."""
+"""Matrix instruction that a plan's atom names; accumulators multiplied on their way through VGPRs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,6 @@ def matrix_instruction(atom: MFMAAtom, target: str, dtype: str) -> tuple[str, di
     return row.mnemonic, {"op_sel_hi": LOWEST_BYTES, **named} if row.scaled else named
 
 
-def clear(k: KernelBuilder, accumulators: Reg) -> None:
-    """Emits accumulators = 0."""
-    for n in range(accumulators.count):
-        k.v_accvgpr_write_b32(accumulators[n], 0)
-
-
 def read_scaled(k: KernelBuilder, values: Reg, accumulators: list[Reg], factors: list[Operand]) -> None:
     """Emits values = accumulators · factors, one by one, in as many of the VGPRs `values` as there are accumulators."""
     for n, accumulator in enumerate(accumulators):
@@ -39,5 +33,4 @@ def read_scaled(k: KernelBuilder, values: Reg, accumulators: list[Reg], factors:
 def scale(k: KernelBuilder, accumulators: Reg, factors: list[Operand], values: Reg) -> None:
     """Emits accumulators *= factors, one by one. values: VGPRs on the way."""
     read_scaled(k, values, [accumulators[n] for n in range(accumulators.count)], factors)
-    for n in range(accumulators.count):
-        k.v_accvgpr_write_b32(accumulators[n], values[n])
+    k.move(accumulators, values)

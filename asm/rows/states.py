@@ -55,8 +55,7 @@ class RowArithmetic:
 
     def move(self, target: Reg, source: Reg | float) -> None:
         """Emits target = source, a register or, in f32, a number; 0 in both."""
-        for word in range(self.words):
-            self.k.v_mov_b32(target[word], source[word] if isinstance(source, Reg) else source)
+        self.k.move(target, source)
 
     def maximum(self, m: Reg, elements: Sequence[Reg]) -> None:
         """Emits m = the largest of m and the elements; NaNs do not count."""
@@ -188,10 +187,8 @@ class WideArithmetic(RowArithmetic):
         e is below 2^-18, so two terms of the series are enough: the third is below half a unit of f64.
         """
         k, y, e = self.k, self.temporary(2), self.temporary(3)
-        k.v_cvt_f32_f64(y[0], delta)
-        k.v_log_f32(y[0], y[0])
-        k.v_mul_f32(y[0], -math.log(2), y[0])
-        k.v_cvt_f64_f32(y, y[0])
+        k.v_log_f32(y[0], k.v_cvt_f32_f64(y[0], delta))
+        k.v_cvt_f64_f32(y, k.v_mul_f32(y[0], -math.log(2), y[0]))
         self.move(e, y)
         self.polynomial.exp(e, self.temporary(0), self.temporary(1))
         k.v_fma_f64(e, delta, e, -1.0)

@@ -21,7 +21,7 @@ from simgpu.asm.attention.softmax import FORMS, HiddenReads, inverse, log_sum_ex
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.matrix import clear, read_scaled
+from simgpu.asm.parts.matrix import read_scaled
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.reductions import tail
@@ -67,7 +67,7 @@ class SharedEmitter(WaveEmitter):
         k, wave = self.k, self.wave
         done, last = k.new_label("no_keys"), k.new_label("last_values")
         self.softmax.start()
-        clear(k, wave.ranges["O"])
+        k.move(wave.ranges["O"], 0)
         k.branch(k.s_cmp_eq_u32(self.block.steps_left, 0), done)
         k.comment("BlockAttentionNode: the first step's K to LDS")
         wave.load_keys()

@@ -4,8 +4,7 @@
     shape.py          a plan in loads, fragments and matrix instructions
     wave.py           a wave's loads and products; paged K and V
     softmax.py        the softmax between the products
-    merge.py          sum of the waves' partial O
-    split.py          the second kernel of split keys: sum of the parts
+    merge.py          sum of the waves' partial O; the second kernel of split keys: sum of the parts
     fused.py          base of all emitters, and what both of our forms share
     emitter.py        the register-chained kernel as a whole
     shared/           the kernel whose waves share K and V through LDS

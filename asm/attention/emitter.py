@@ -19,11 +19,10 @@ from collections.abc import Callable
 
 from simgpu.asm.attention.frame import LSE, STATISTICS, check
 from simgpu.asm.attention.fused import WaveEmitter
-from simgpu.asm.attention.merge import AttentionOutput, Merge
+from simgpu.asm.attention.merge import STATE_BYTES, AttentionOutput, Merge
 from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.shared.emitter import SharedEmitter
-from simgpu.asm.attention.split import STATE_BYTES
 from simgpu.asm.attention.wave import KeyWave, Pages, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import of

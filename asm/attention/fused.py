@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simgpu.asm.attention.frame import LOG2_E, PARTIAL, SLOPES, AttentionFrame, builder, grid, operands, scalars
+from simgpu.asm.attention.merge import emit_merge, scratch
 from simgpu.asm.attention.shape import AttentionShape
 from simgpu.asm.attention.softmax import SoftmaxUpdate
-from simgpu.asm.attention.split import emit_merge, scratch
 from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import of

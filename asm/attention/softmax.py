@@ -32,6 +32,10 @@ LARGEST_F16 = 15.9  # the same for P in f16: 2^15.9 = 61147 is below its largest
 FLOOR = -3.4028234663852886e38  # the lowest finite f32: everything but -inf (and NaN) exceeds it
 MINUS_INFINITY = -math.inf
 LN_2 = math.log(2)
+ONES = {"bf16": 0x3F803F80, "f16": 0x3C003C00}
+UNSEEN = -1.0  # threshold of a query that has seen no key: any sum exceeds it
+INFINITE = 2.0**24  # finite f16 numbers of a lane's keys in a step cannot add up to this
+BATCH = 8  # exponentials in flight before they are rounded
 
 
 @dataclass(frozen=True)
@@ -283,12 +287,6 @@ def log_sum_exp(k: KernelBuilder, target: Reg, total: Reg, reference: Reg) -> No
     k.v_log_f32(target, total)
     k.v_sub_f32(target, target, reference)
     k.v_mul_f32(target, LN_2, target)
-
-
-ONES = {"bf16": 0x3F803F80, "f16": 0x3C003C00}
-UNSEEN = -1.0  # threshold of a query that has seen no key: any sum exceeds it
-INFINITE = 2.0**24  # finite f16 numbers of a lane's keys in a step cannot add up to this
-BATCH = 8  # exponentials in flight before they are rounded
 
 
 class StepSums(SoftmaxUpdate):

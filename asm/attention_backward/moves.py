@@ -20,6 +20,7 @@ from simgpu.operators.attention_backward.tiles import PADDED, UNIT_ROWS, WAVES, 
 QUAD = 4  # rows of a lane in an atom
 HALF = 2  # bytes of an element
 READ = 16  # bytes of a lane's read of a row
+Read = Callable[[Reg], None]
 
 
 class TileMoves:
@@ -122,9 +123,6 @@ class TileMoves:
             yield lambda target, offset=offset, place=self.column_from: k.ds_read(  # type: ignore[misc]
                 target[:words], place, offset=offset, note=f"{tile.name}: columns as an operand"
             )
-
-
-Read = Callable[[Reg], None]
 
 
 class Reads:

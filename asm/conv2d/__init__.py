@@ -1,7 +1,6 @@
 """Kernels of a convolution.
 
-    place.py       the kernels' arguments; tile coordinates of workgroup and waves
-    pixels.py      offsets of pixels, and tests whether they are in the image
+    place.py       the kernels' arguments; tile coordinates of workgroup and waves; offsets of pixels in the image or outside
     staging.py     input halo and filter taps to LDS and fragments
     emitter.py     the main loop, and the kernel as a whole
     store.py       accumulators through the epilogue to Y

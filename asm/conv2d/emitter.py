@@ -21,8 +21,7 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.own_taps import OwnTaps
-from simgpu.asm.conv2d.pixels import MOST_BYTES
-from simgpu.asm.conv2d.place import find_place, load_arguments, scalars, workgroups
+from simgpu.asm.conv2d.place import MOST_BYTES, find_place, load_arguments, scalars, workgroups
 from simgpu.asm.conv2d.reduce import PARTS, Reduction
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import Store

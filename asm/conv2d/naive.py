@@ -5,7 +5,7 @@ from __future__ import annotations
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.conv2d.pixels import MOST_BYTES, pixel_offset, under_first_tap
+from simgpu.asm.conv2d.place import MOST_BYTES, pixel_offset, under_first_tap
 from simgpu.asm.parts.buffers import new_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import scalar_divmod

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import WAVEFRONT
-from simgpu.asm.conv2d.pixels import input_strides, pixel_offset, under_first_tap
+from simgpu.asm.conv2d.place import input_strides, pixel_offset, under_first_tap
 from simgpu.asm.conv2d.store import Store
 from simgpu.asm.parts.buffers import advance_buffer, clip, new_buffer
 from simgpu.asm.parts.elements import Elements

@@ -9,8 +9,7 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.conv2d.pixels import compare_below
-from simgpu.asm.conv2d.place import load_arguments, scalars
+from simgpu.asm.conv2d.place import compare_below, load_arguments, scalars
 from simgpu.asm.parts.add_parts import THREADS, add_parts
 from simgpu.asm.parts.buffers import new_buffer
 from simgpu.asm.parts.elements import Elements

@@ -7,7 +7,7 @@ from itertools import product
 
 from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
-from simgpu.asm.conv2d.pixels import compare_below, input_strides, pixel_offset, tap_offsets
+from simgpu.asm.conv2d.place import compare_below, input_strides, pixel_offset, tap_offsets
 from simgpu.asm.parts.buffers import OUTSIDE, REACH, advance_buffer, load_offset_to_row_end, shift_down
 from simgpu.asm.parts.integer_math import add_wide
 from simgpu.hardware.isa.instruction import Reg

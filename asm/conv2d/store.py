@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.conv2d.pixels import pixel_offset
-from simgpu.asm.conv2d.place import ConvPlace
+from simgpu.asm.conv2d.place import ConvPlace, pixel_offset
 from simgpu.asm.conv2d.reduce import PARTS
 from simgpu.asm.parts.buffers import clip, new_buffer
 from simgpu.asm.parts.elements import Elements

@@ -7,8 +7,7 @@
     mx_scales.py     E8M0 scales of MX formats
     leaves.py        leaves: on tiles of A, on rows' sums, on products
     lines.py         the main loop of operands loaded by whole cache lines
-    turn.py          the order in which a turn's atoms are multiplied; when fragments are read again, and the barrier before it
-    spread.py        places of a tile's LDS writes, loads and reads among its matrix instructions
+    turn.py          the order in which a turn's atoms are multiplied, and what follows each: LDS writes, loads, reads, the barrier
     emitter.py       the main loop, and the kernel as a whole
     ending.py        places of C and of the epilogue's operands; the ways of storing
     store.py         accumulators through the epilogue to C

@@ -47,9 +47,8 @@ from simgpu.asm.gemm.prologue import (
     scalars,
 )
 from simgpu.asm.gemm.reduce import Reduction
-from simgpu.asm.gemm.spread import SpreadUnit, add_writes_and_loads
 from simgpu.asm.gemm.tile_order import workgroups
-from simgpu.asm.gemm.turn import Fragments, Turn
+from simgpu.asm.gemm.turn import Fragments, SpreadUnit, Turn, add_writes_and_loads
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Staging

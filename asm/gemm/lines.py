@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.gemm.mx_scales import MxScales
-from simgpu.asm.gemm.spread import load_numbers
+from simgpu.asm.gemm.turn import load_numbers
 from simgpu.asm.parts.lds_tile import CACHE_LINE, WIDEST
 from simgpu.asm.parts.line_ring import LineRing, LineStaging, RingPointer
 from simgpu.hardware.isa.instruction import Reg

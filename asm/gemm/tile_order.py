@@ -29,6 +29,14 @@ from simgpu.operators.gemm.tree import TiledComputation
 DIVISORS = ("tiles", "parts", "group", "rows", "last")
 PARTS = ("", "_magic", "_shift")
 NAMES = ("xcd_tiles", "xcd_rest", "tile_rows", *(name + part for name in DIVISORS for part in PARTS))
+MASKS: dict[str, Any] = {"row_mask": "0xf", "bank_mask": "0xf", "bound_ctrl": 0}
+# Lanes of a row of 16 add the lanes before them, then rows 1 and 3 add the row before, then rows 2 and 3 the half
+# before.
+_SCAN: tuple[dict[str, Any], ...] = (
+    *({"row_shr": step, **MASKS} for step in (1, 2, 4, 8)),
+    {"row_bcast": 15, **MASKS, "row_mask": "0xa"},
+    {"row_bcast": 31, **MASKS, "row_mask": "0xc"},
+)
 
 
 def workgroups(root: TiledComputation) -> int:
@@ -86,16 +94,6 @@ class TileOrder:
         k.s_lshr_b32(quotient, quotient, arguments[f"{name}_shift"])
         k.s_mul_i32(scratch, quotient, arguments[name])
         k.s_sub_u32(x, x, scratch)
-
-
-MASKS: dict[str, Any] = {"row_mask": "0xf", "bank_mask": "0xf", "bound_ctrl": 0}
-# Lanes of a row of 16 add the lanes before them, then rows 1 and 3 add the row before, then rows 2 and 3 the half
-# before.
-_SCAN: tuple[dict[str, Any], ...] = (
-    *({"row_shr": step, **MASKS} for step in (1, 2, 4, 8)),
-    {"row_bcast": 15, **MASKS, "row_mask": "0xa"},
-    {"row_bcast": 31, **MASKS, "row_mask": "0xc"},
-)
 
 
 def find_group(k: KernelBuilder, plan: GemmPlan, tile_m: int, arguments: dict[str, Reg], tile: Reg, group: Reg) -> None:

@@ -1,7 +1,8 @@
-"""Order in which a turn of a k tile multiplies its atoms, and the matrix instructions that the reads of fragments follow."""
+"""Order in which a turn of a k tile multiplies its atoms, and the matrix instructions that writes, loads and reads follow."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -9,7 +10,6 @@ from itertools import product
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.operands import TileLayouts
-from simgpu.asm.gemm.spread import Read, read_numbers
 from simgpu.asm.parts.line_ring import LineStaging
 from simgpu.asm.parts.staging import StagedFragment, Staging
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS
@@ -27,6 +27,9 @@ LATER = 3  # matrix instructions from an atom's last one until its products are 
 Product = tuple[int, int, int, int]  # an atom's number, mt, nt, and index among its registers
 
 ISSUE_CLOCKS = 4  # clocks from one instruction of a wave to its next
+MovedOperand = Staging | LineStaging | MxScales
+Place = tuple[int, MovedOperand, StagedFragment]  # number of the matrix instruction that a read follows; operand and fragment read
+Move = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -146,10 +149,6 @@ class Turn:
         return [(number - count, which) for number, which in self.scaled_products() if number >= count]
 
 
-MovedOperand = Staging | LineStaging | MxScales
-Place = tuple[int, MovedOperand, StagedFragment]  # number of the matrix instruction that a read follows; operand and fragment read
-
-
 @dataclass(frozen=True)
 class Fragments:
     """Fragments of a tile's turns, and the matrix instructions after which they are read."""
@@ -208,3 +207,79 @@ class Fragments:
         """Reads of a tile's first turn that the previous tile leaves to it, and the numbers that they follow."""
         count = self.turn.count
         return [(number - count, moved, read) for number, moved, read in self.next_reads if number >= count]
+
+
+@dataclass(frozen=True)
+class SpreadUnit:
+    """LDS writes of one staging unit of a work-item, and the loads that reuse its registers (`Staging.loads`)."""
+
+    writes: Sequence[Move]  # its LDS writes
+    loads: Sequence[Move]  # loads that reuse its registers
+    pace: float  # twice the matrix instructions in which LDS accepts one of the writes from all waves
+
+
+def add_writes_and_loads(
+    add: Callable[[int, Move], None], units: Sequence[SpreadUnit], room: int, count: int, behind: int, waited: int
+) -> int:
+    """Adds each unit's LDS writes before number `room` of the tile's `count`, and its loads after them, evenly spread.
+
+    Loads end `behind` matrix instructions before the tile's end, and `waited` before the unit's first write in the next tile.
+    Returns the last load's number. A transposed unit's registers are all free only after its last write, and all needed at its
+    first. So its writes go at half the speed of LDS.
+    """
+    all_writes, before = sum(len(unit.writes) for unit in units), 0
+    loads: list[tuple[float, float, Move]] = []
+    for unit in units:
+        first = last = before * room / all_writes
+        for number, write in enumerate(unit.writes):
+            last = first + number * min(unit.pace, room / all_writes)
+            add(int(last), write)
+        loads += [(last, count + min(-behind, first - waited), load) for load in unit.loads]
+        before += len(unit.writes)
+    begins, ends, moves = zip(*loads, strict=True)
+    numbers = load_numbers(begins, ends)
+    for number, load in zip(numbers, moves, strict=True):
+        add(number, load)
+    return numbers[-1]
+
+
+def load_numbers(begins: Sequence[float], ends: Sequence[float]) -> list[int]:
+    """Returns the numbers of the matrix instructions that the loads follow, in order.
+
+    Loads are spread evenly. None is before its `begins`, and each is at or before its `ends` if possible.
+    """
+    following, numbers = 0.0, []
+    for place, begin in enumerate(begins):
+        following = max(begin, following)
+        numbers.append(int(following))
+        following += max(0.0, min((end - following) / count for count, end in enumerate(ends[place:], 1)))
+    return numbers
+
+
+@dataclass(frozen=True)
+class Read:
+    """A read of a fragment in a turn."""
+
+    first: int  # number of the turn's first matrix instruction that uses it
+    last: int  # number of the last one
+    pace: float  # matrix instructions in which LDS delivers it to all waves
+
+
+def read_numbers(reads: Sequence[Read], turn: int, count: int, barriers: tuple[int, int], ahead: int) -> list[int]:
+    """Returns the numbers of the matrix instructions that the reads of the next tile's first turn follow.
+
+    Numbers from `count` on are matrix instructions of the next tile; such reads come before its barrier. Each read follows the
+    barrier and the last use of its registers. Reads are issued no faster than LDS serves them, because a wave that waits in LDS's
+    queue issues nothing else; but each comes `ahead` matrix instructions before its first use.
+
+    turn: matrix instructions of a turn. count: matrix instructions of a tile, whose last turn frees the registers. barriers:
+    `Fragments.barriers`.
+    """
+    early, barrier = barriers
+    place, numbers = 0.0, []
+    for read in reads:
+        least, latest = max(barrier, count - turn + read.last), count - 1 + min(early, read.first - ahead)
+        place = max(place, least)
+        numbers.append(max(least, min(int(place), latest)))
+        place += read.pace
+    return numbers

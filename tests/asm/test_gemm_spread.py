@@ -7,7 +7,7 @@ import pytest
 from simgpu import asm
 from simgpu.asm.builder.instruction import Instr
 from simgpu.asm.builder.waits import Label
-from simgpu.asm.gemm.spread import Read, SpreadUnit, add_writes_and_loads, read_numbers
+from simgpu.asm.gemm.turn import Read, SpreadUnit, add_writes_and_loads, read_numbers
 from simgpu.operators.gemm.tree import TiledComputation
 
 

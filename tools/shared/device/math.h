@@ -105,10 +105,12 @@ __device__ __forceinline__ float fdividef(float x, float y) { return x / y; }
 #define __cosf cosf
 #define __tanf tanf
 #define __sincosf sincosf
-#define isnan(x) __builtin_isnan(x)
-#define isinf(x) __builtin_isinf(x)
-#define isfinite(x) __builtin_isfinite(x)
-#define signbit(x) __builtin_signbit(x)
+#define SIMGPU_IS(NAME)                                                                         \
+    __device__ __forceinline__ bool NAME(float x) { return __builtin_##NAME(x); }               \
+    __device__ __forceinline__ bool NAME(double x) { return __builtin_##NAME(x); }              \
+    template <class T> __device__ __forceinline__ bool NAME(T x) { return NAME((double)x); }
+SIMGPU_IS(isnan) SIMGPU_IS(isinf) SIMGPU_IS(isfinite) SIMGPU_IS(signbit)
+#undef SIMGPU_IS
 __device__ __forceinline__ float min(float x, float y) { return __builtin_fminf(x, y); }
 __device__ __forceinline__ float max(float x, float y) { return __builtin_fmaxf(x, y); }
 __device__ __forceinline__ double min(double x, double y) { return __builtin_fmin(x, y); }

@@ -1,0 +1,121 @@
+"""Headers of C and C++ that kernels include: limits as numpy has them, traits as C++ defines them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simgpu
+from simgpu.tools.shared.hiprtc import STANDARD
+from tests.tools.test_hiprtc import built
+
+INCLUDES = "".join(f"#include <{name.name}>\n" for name in sorted(STANDARD.iterdir()))
+WHOLE = {
+    "bool": np.uint8, "char": np.int8, "signed char": np.int8, "unsigned char": np.uint8, "short": np.int16, "int": np.int32,
+    "unsigned short": np.uint16, "unsigned": np.uint32, "long": np.int64, "unsigned long": np.uint64, "long long": np.int64,
+    "unsigned long long": np.uint64, **{f"{kind}int{bits}_t": f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+MACROS = {
+    "SCHAR": np.int8, "UCHAR": np.uint8, "SHRT": np.int16, "USHRT": np.uint16, "INT": np.int32, "UINT": np.uint32, "LONG": np.int64,
+    "ULONG": np.uint64, "LLONG": np.int64, "ULLONG": np.uint64, "INTPTR": np.int64, "UINTPTR": np.uint64, "SIZE": np.uint64,
+    **{f"{kind.upper()}INT{bits}": f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+REAL = {"float": ("FLT", np.finfo(np.float32)), "double": ("DBL", np.finfo(np.float64))}
+
+
+def bits(values: list[str], target: str = "gfx942") -> list[int]:
+    """Returns what a kernel stores of whole numbers, as 64 bits each."""
+    stores = "".join(f"  out[{at}] = (unsigned long)({value});\n" for at, value in enumerate(values))
+    module = simgpu.Device(target).load(built(f"{INCLUDES}__global__ void k(unsigned long *out) {{\n{stores}}}\n", target))
+    out = np.zeros(len(values), np.uint64)
+    module["k"].launch(grid=1, block=1, args=[out])
+    return out.tolist()
+
+
+def reals(values: list[str]) -> list[float]:
+    return np.array(bits([f"__double_as_longlong({value})" for value in values]), np.uint64).view(np.float64).tolist()
+
+
+def test_limits_of_whole_numbers() -> None:
+    types = {kind: np.iinfo(width) for kind, width in WHOLE.items() if kind != "bool"}
+    ends = [f"std::numeric_limits<{kind}>::{end}()" for kind in types for end in ("min", "max")]
+    expected = [value & (1 << 64) - 1 for info in types.values() for value in (int(info.min), int(info.max))]
+    assert bits(ends) == expected
+    assert bits(["std::numeric_limits<bool>::max()", "std::numeric_limits<const int>::digits"]) == [1, 31]
+
+
+def test_macros_of_whole_numbers() -> None:
+    tops, bottoms = [f"{name}_MAX" for name in MACROS], [name for name, width in MACROS.items() if np.iinfo(width).min]
+    assert bits(tops) == [int(np.iinfo(width).max) for width in MACROS.values()]
+    assert bits([f"{name}_MIN" for name in bottoms]) == [int(np.iinfo(MACROS[name]).min) & (1 << 64) - 1 for name in bottoms]
+
+
+@pytest.mark.parametrize("kind", REAL)
+def test_limits_of_real_numbers(kind: str) -> None:
+    name, info = REAL[kind]
+    numpy = {"max": info.max, "min": info.tiny, "lowest": info.min, "epsilon": info.eps, "denorm_min": info.smallest_subnormal}
+    assert reals([f"std::numeric_limits<{kind}>::{one}()" for one in numpy]) == list(map(float, numpy.values()))
+    macros = {"MAX": info.max, "MIN": info.tiny, "EPSILON": info.eps, "TRUE_MIN": info.smallest_subnormal}
+    assert reals([f"{name}_{one}" for one in macros]) == list(map(float, macros.values()))
+    assert reals([f"std::numeric_limits<{kind}>::infinity()"]) == [math.inf]
+    assert math.isnan(*reals([f"std::numeric_limits<{kind}>::quiet_NaN()"]))
+
+
+def test_constants_of_mathematics() -> None:
+    logs = {"M_LOG2E": math.log2(math.e), "M_LOG10E": math.log10(math.e), "M_LN2": math.log(2), "M_LN10": math.log(10)}
+    roots = {"M_SQRT2": math.sqrt(2), "M_SQRT1_2": math.sqrt(0.5), "M_2_SQRTPI": 2 / math.sqrt(math.pi)}
+    parts = {"M_PI": 1, "M_PI_2": 1 / 2, "M_PI_4": 1 / 4} | {"M_1_PI": math.pi**-2, "M_2_PI": 2 * math.pi**-2}
+    expected = logs | roots | {name: math.pi * part for name, part in parts.items()} | {"M_E": math.e, "INFINITY": math.inf}
+    np.testing.assert_array_max_ulp(np.array(reals(list(expected)))[:-1], np.array(list(expected.values()))[:-1], maxulp=1)
+    assert reals(["INFINITY", "HUGE_VAL", "-HUGE_VALF"]) == [math.inf, math.inf, -math.inf] and math.isnan(*reals(["NAN"]))
+
+
+HOLD = """
+static_assert(std::is_same_v<std::decay_t<const int (&)[3]>, const int *> && !std::is_same<int, long>::value);
+static_assert(std::is_same_v<std::make_unsigned_t<signed char>, unsigned char>);
+static_assert(std::is_same_v<std::remove_cvref_t<const int &>, int>);
+static_assert(std::is_floating_point_v<float> && !std::is_integral_v<float> && std::is_integral_v<uint8_t>);
+static_assert(std::is_convertible_v<int, double> && !std::is_pointer_v<int> && std::is_trivially_copyable_v<float4 *>);
+static_assert(std::is_same_v<std::conditional_t<false, int, float>, float> && std::true_type::value && !std::false_type{});
+static_assert(std::index_sequence<0, 1, 2>::size() == std::make_index_sequence<3>::size());
+static_assert(std::clamp(7, 1, 5) == 5 && std::min(3, 2) == 2 && std::max(3.5f, 2.f) == 3.5f);
+static_assert(std::max(1, 2, [](int a, int b) { return a > b; }) == 1);
+static_assert(offsetof(float4, z) == 8 && CHAR_BIT == 8 && INT64_C(1) << 40 == 1l << 40 && sizeof(intptr_t) == 8);
+template <class T, std::enable_if_t<std::is_integral<T>::value, int> = 0> __device__ int kind(T) { return 1; }
+template <class T, std::enable_if_t<std::is_floating_point<T>::value, int> = 0> __device__ int kind(T) { return 2; }
+template <size_t... I> __device__ int sum(const std::array<int, sizeof...(I)> &a, std::index_sequence<I...>) {
+    return (a[I] + ...);
+}
+__global__ void k(int *x, float *y) {
+    std::array<int, 3> a = {x[0], x[1], x[2]};
+    auto [one, two] = std::make_pair(x[3], 2.5f);
+    std::swap(a[0], a[2]);
+    x[0] = a[0], x[1] = sum(a, std::make_index_sequence<3>{}), x[2] = kind(x[2]) + 10 * kind(two);
+    x[3] = std::exchange(one, 9) + one;
+    y[0] = std::sqrt(y[0]) + std::fabs(y[1]) + std::abs(-2), y[1] = std::isnan(y[2]) + 2 * std::isinf(y[3]) + 4 * isfinite(y[0]);
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["gfx908", "gfx90a", "gfx942", "gfx950"])
+def test_what_kernels_use_of_the_headers(target: str) -> None:
+    module = simgpu.Device(target).load(built(INCLUDES + HOLD, target))
+    x, y = np.array([5, 6, 7, 8], np.int32), np.array([9, -4, np.nan, np.inf], np.float32)
+    module["k"].launch(grid=1, block=1, args=[x, y])
+    assert x.tolist() == [7, 18, 21, 17] and y[:2].tolist() == [9, 7]
+
+
+def test_names_of_std_and_of_hip_do_not_clash() -> None:
+    built("#include <hip/hip_runtime.h>\n#include <algorithm>\nusing namespace std;\n__global__ void k(float *x, int n, long m) {\n"
+          "  x[0] = min(n, 3) + max(x[1], 2.f) + sqrt(x[2]) + abs(n) + max(m, 3l) + pow(x[3], 2) + isnan(x[4]);\n}\n", "gfx942")
+
+
+def test_a_program_may_have_headers_and_traits_of_its_own(tmp_path: Path) -> None:
+    """Programs for hiprtc define names of std that no header gave them, as PyTorch's do."""
+    built("namespace std { template <class T, class U> struct is_same { static constexpr bool value = __is_same(T, U); }; }\n"
+          "#define INFINITY 1e30f\n__global__ void k(int *x) { *x = std::is_same<int, int>::value + (int)INFINITY; }\n", "gfx942")
+    (tmp_path / "limits").write_text("#define MINE 7\n")
+    assert built("#include <limits>\n__global__ void k(int *x) { *x = MINE; }\n", "gfx942", "-I", str(tmp_path))

@@ -6,6 +6,7 @@ import io
 import math as c
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -214,6 +215,29 @@ def test_bfloat16_is_the_upper_half_of_float(kind: str) -> None:
     with np.errstate(invalid="ignore"):
         want = np.where(np.isnan(x), np.nan, near) + (near - near)
     assert np.array_equal(got, want, equal_nan=True)
+
+
+BF16 = {
+    "__hadd": lambda a, b: a + b, "__hsub": lambda a, b: a - b, "__hmul": lambda a, b: a * b, "__hdiv": lambda a, b: a / b,
+    "__hmax": np.fmax, "__hmin": np.fmin, "__heq": np.equal, "__hlt": np.less, "__hge": np.greater_equal,
+    "__habs": np.abs, "__hneg": np.negative, "hsqrt": np.sqrt, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc, "hrint": np.rint,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", one_in(3, BF16))
+def test_numbers_and_pairs_of_bfloat16(name: str) -> None:
+    """Each number of a pair is what ml_dtypes computes in float32 and rounds."""
+    rng, bf16 = np.random.default_rng(7), ml_dtypes.bfloat16
+    x, y = (rng.normal(size=128).astype("f4").astype(bf16).astype("f4") for _ in range(2))
+    x, x[:9], y[:9] = np.abs(x) if name == "hsqrt" else x, 1.5, 1.5
+    count = BF16[name].__code__.co_argcount if hasattr(BF16[name], "__code__") else BF16[name].nin
+    pair = "__h2div" if name == "__hdiv" else name.replace("h", "h2", 1) if name[0] == "h" else name + "2"
+    body = f"""__hip_bfloat162 p = __floats2bfloat162_rn(x[i], x[i ^ 1]), q = make_bfloat162(y[i], y[i ^ 1]);
+        __hip_bfloat16 one = {name}({", ".join(["p.x", "q.x"][:count])}); __hip_bfloat162 two = {pair}({", ".join("pq"[:count])});
+        z[i] = (float)one + 64 * (__low2float(two) == (float)one) + 4096.0 * __high2float(two);"""
+    got, given = run_on("gfx942", body, 128, x, y), (x, y)[:count]
+    want = np.asarray(BF16[name](*given)).astype("f4").astype(bf16).astype("f8")
+    assert np.array_equal(got, want + 64 + 4096 * want.reshape(-1, 2)[:, ::-1].ravel())
 
 
 def test_complex_numbers_and_constants() -> None:

@@ -108,6 +108,22 @@ def test_what_kernels_use_of_the_headers(target: str) -> None:
     assert x.tolist() == [7, 18, 21, 17] and y[:2].tolist() == [9, 7]
 
 
+def test_objects_are_made_in_place_and_with_new() -> None:
+    text = """#include <hip/hip_runtime.h>
+struct Base { __device__ virtual int value() { return 1; } };
+struct More : Base { int held; __device__ More(int x) : held(x) {} __device__ int value() override { return held; } };
+__global__ void k(int *x) {
+    __shared__ char place[sizeof(More)];
+    Base *base = new (place) More(x[0]);
+    x[1] = base->value();
+    if (x[0] < 0) { delete[] new int[3]; abort(); __trap(); }
+}
+"""
+    code, x = built(text, "gfx942"), np.array([7, 0], np.int32)
+    simgpu.Device("gfx942").load(code)["k"].launch(grid=1, block=1, args=[x])
+    assert x.tolist() == [7, 7]
+
+
 def test_names_of_std_and_of_hip_do_not_clash() -> None:
     built("#include <hip/hip_runtime.h>\n#include <algorithm>\nusing namespace std;\n__global__ void k(float *x, int n, long m) {\n"
           "  x[0] = min(n, 3) + max(x[1], 2.f) + sqrt(x[2]) + abs(n) + max(m, 3l) + pow(x[3], 2) + isnan(x[4]);\n}\n", "gfx942")

@@ -109,7 +109,7 @@ def _compile(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes |
     (scratch / "hip").mkdir(exist_ok=True)
     for name in EMPTY:
         if not (scratch / "hip" / name).exists():
-            (scratch / "hip" / name).write_text("#pragma once\n" + "#include <cmath>\n" * (name == RUNTIME))
+            (scratch / "hip" / name).write_text("#pragma once\n" + "#include <cmath>\n#include <new>\n" * (name == RUNTIME))
     # The last lines keep functions that name expressions refer to.
     uses = "".join(f"\n__device__ __attribute__((used)) auto {USE}{i} = &{name};" for i, name in _kernels(source))
     (scratch / source.file).write_text(f"{source.text}\n{uses}\n")

@@ -188,6 +188,8 @@ __device__ __forceinline__ long long __clock() { return clock64(); }
 __device__ __forceinline__ long long __clock64() { return clock64(); }
 
 extern "C" __device__ int printf(const char *format, ...);
+__device__ __forceinline__ void __trap() { __builtin_trap(); }
+__device__ __forceinline__ void abort() { __builtin_trap(); }
 #define assert(condition) \
     ((condition) ? (void)0 : (printf("%s:%d: assertion `%s' failed.\n", __FILE__, __LINE__, #condition), __builtin_trap()))
 

@@ -220,7 +220,8 @@ def test_bfloat16_is_the_upper_half_of_float(kind: str) -> None:
 BF16 = {
     "__hadd": lambda a, b: a + b, "__hsub": lambda a, b: a - b, "__hmul": lambda a, b: a * b, "__hdiv": lambda a, b: a / b,
     "__hmax": np.fmax, "__hmin": np.fmin, "__heq": np.equal, "__hlt": np.less, "__hge": np.greater_equal,
-    "__habs": np.abs, "__hneg": np.negative, "hsqrt": np.sqrt, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc, "hrint": np.rint,
+    "__habs": np.abs, "__hneg": np.negative, "hsqrt": np.sqrt, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc,
+    "hrint": np.rint,
 }  # fmt: skip
 
 

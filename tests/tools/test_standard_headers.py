@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ import simgpu
 from simgpu.tools.shared.hiprtc import STANDARD
 from tests.tools.test_hiprtc import built
 
-INCLUDES = "".join(f"#include <{name.name}>\n" for name in sorted(STANDARD.iterdir()))
+INCLUDES = "".join(f"#include <{name.name}>\n" for name in sorted(STANDARD.iterdir()) if name.is_file())
 WHOLE = {
     "bool": np.uint8, "char": np.int8, "signed char": np.int8, "unsigned char": np.uint8, "short": np.int16, "int": np.int32,
     "unsigned short": np.uint16, "unsigned": np.uint32, "long": np.int64, "unsigned long": np.uint64, "long long": np.int64,
@@ -26,10 +27,10 @@ MACROS = {
 REAL = {"float": ("FLT", np.finfo(np.float32)), "double": ("DBL", np.finfo(np.float64))}
 
 
-def bits(values: list[str], target: str = "gfx942") -> list[int]:
+def bits(values: list[str], target: str = "gfx942", includes: str = INCLUDES) -> list[int]:
     """Returns what a kernel stores of whole numbers, as 64 bits each."""
     stores = "".join(f"  out[{at}] = (unsigned long)({value});\n" for at, value in enumerate(values))
-    module = simgpu.Device(target).load(built(f"{INCLUDES}__global__ void k(unsigned long *out) {{\n{stores}}}\n", target))
+    module = simgpu.Device(target).load(built(f"{includes}__global__ void k(unsigned long *out) {{\n{stores}}}\n", target))
     out = np.zeros(len(values), np.uint64)
     module["k"].launch(grid=1, block=1, args=[out])
     return out.tolist()
@@ -122,6 +123,43 @@ __global__ void k(int *x) {
     code, x = built(text, "gfx942"), np.array([7, 0], np.int32)
     simgpu.Device("gfx942").load(code)["k"].launch(grid=1, block=1, args=[x])
     assert x.tolist() == [7, 7]
+
+
+FP8 = {
+    "__hip_fp8_e4m3": ml_dtypes.float8_e4m3fn, "__hip_fp8_e5m2": ml_dtypes.float8_e5m2,
+    "__hip_fp8_e4m3_fnuz": ml_dtypes.float8_e4m3fnuz, "__hip_fp8_e5m2_fnuz": ml_dtypes.float8_e5m2fnuz,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("name", FP8)
+def test_numbers_of_eight_bits(name: str, target: str) -> None:
+    """All codes, their midpoints and neighbours are what ml_dtypes has, on GPUs with instructions for them and without."""
+    form, pair = FP8[name], name.replace("fp8_", "fp8x4_")
+    codes = np.arange(256, dtype=np.uint8).view(form).astype(np.float32)
+    finite = np.sort(np.unique(codes[np.isfinite(codes)]))
+    middles = (finite[1:] + finite[:-1]) / 2
+    x = np.concatenate([finite, middles, np.nextafter(middles, np.inf), np.nextafter(middles, -np.inf), [np.nan, 1e-45, 0.3, -0.0]])
+    x = np.resize(x.astype(np.float32), 2048)
+    text = f"""#include <hip/hip_fp8.h>
+    __global__ void k(const float *x, unsigned char *made, unsigned char *loose, float *back, unsigned *four) {{
+        int i = blockIdx.x * 64 + threadIdx.x;
+        {name} held(x[i]);
+        made[i] = held.__x;
+        loose[i] = __hip_cvt_float_to_fp8(x[i] * 4, __HIP_NOSAT, {name}::__default_interpret);
+        back[i] = __builtin_bit_cast({name}, (unsigned char)i);
+        if (i % 4 == 0) four[i / 4] = {pair}(*(const float4 *)(x + i)).__x;
+    }}"""
+    made, loose, back, four = (np.zeros(2048 // part, kind) for part, kind in ((1, "u1"), (1, "u1"), (1, "f4"), (4, "u4")))
+    module = simgpu.Device(target).load(built(text, target))
+    module["k"].launch(grid=32, block=64, args=[x, made, loose, back, four])
+    assert np.array_equal(back[:256], codes, equal_nan=True)
+    assert np.array_equal(made.view(form).astype("f4"), x.astype(form).astype("f4"), equal_nan=True)
+    assert np.array_equal(loose.view(form).astype("f4"), (x * 4).astype(form).astype("f4"), equal_nan=True)
+    assert four.tobytes() == made.tobytes()
+    top = float(ml_dtypes.finfo(form).max)
+    ends = [f"{name}({top * 9:f}f).__x == {name}({top}f).__x", f"(float){name}(-1e9f) == -{top}f"]
+    assert bits(ends, target, "#include <hip/hip_fp8.h>\n") == [1, 1]
 
 
 def test_names_of_std_and_of_hip_do_not_clash() -> None:

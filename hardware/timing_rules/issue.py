@@ -1,7 +1,8 @@
 """Issue of instructions, for the timing model: the unit of a CU that an instruction uses, and for how many clocks.
 
 Sources, by tag: [RPC] ROCm Compute Profiler, "Pipeline descriptions"; [SIS] LLVM SISchedule.td; [CALC] AMD Matrix Instruction
-Calculator; [GLUON] ROCm/gfx950-gluon-tutorials, attention study; [ISA] the ISA guides.
+Calculator; [GLUON] ROCm/gfx950-gluon-tutorials, attention study; [ISA] the ISA guides;
+[HAZ] LLVM GCNHazardRecognizer, hasTransForwardingHazard.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ class Unit(IntEnum):
     LDS = 4
     BRANCH = 5
     ALONE = 6  # VALU that does not fit into a matrix instruction's shadow
-    NONE = 7  # s_nop, s_waitcnt and the like take their wave's turn and no unit [ISA]
+    TRANS = 7  # transcendentals beside the VALU, which issue through its port [HAZ]
+    NONE = 8  # s_nop, s_waitcnt and the like take their wave's turn and no unit [ISA]
+
+
+VECTOR_UNITS = (Unit.VALU, Unit.ALONE, Unit.TRANS)
 
 
 class Kind(IntEnum):
@@ -53,6 +58,9 @@ INTEGER_PRODUCTS = ("v_mul_lo_", "v_mul_hi_", "v_mad_u64_u32", "v_mad_i64_i32")
 # f64 on gfx908: half rate for additions, a quarter for the others [SIS].
 F64_GFX908 = {"v_add_f64": 2, "v_min_f64": 2, "v_max_f64": 2}
 TRANS_SLOTS = {"gfx908": 4, "gfx90a": 4, "gfx942": 4, "gfx950": 2}  # [SIS]; v_exp_f32 on gfx950 measured 8 clocks [GLUON]
+# Targets whose VALU goes on while a transcendental is computed. There the next instruction must not read the result, as that comes
+# later than other results [HAZ]. gfx950 has this rule too, but the 8 clocks measured there fit its attention as clocks of the VALU.
+TRANS_BESIDE = ("gfx942",)
 STREAMED = ("slc", "nt")  # modifiers by which an access asks L2 for its stream policy [ISA]
 COHERENT = ("glc", "sc1")  # modifiers by which the vector or scalar cache does not serve a load [ISA]; `sc1` from gfx942 on
 SLEEP_CLOCKS = 64  # of each unit of s_sleep's argument [ISA]
@@ -65,7 +73,7 @@ class Issue:
     unit: Unit
     kind: Kind = Kind.PLAIN
     clocks: int = SLOT  # clocks for which it occupies its unit, or its wave if it has no unit
-    shadow: int = 0  # of a matrix instruction: clocks until VALU may follow
+    shadow: int = 0  # of a matrix instruction, or of one of unit TRANS: clocks until VALU may follow
     lane_bytes: int = 0  # bytes of a lane, of a memory access
     store: bool = False  # True for a store
     atomic: bool = False  # True for an atomic
@@ -130,6 +138,8 @@ def _vector(inst: Instruction) -> Issue:
     slots = 1
     if Flag.TRANS in inst.spec.flags:
         slots = TRANS_SLOTS[target] * (2 if "f64" in name else 1)
+        if target in TRANS_BESIDE:
+            return Issue(Unit.TRANS, clocks=SLOT * slots, shadow=SLOT)
     elif target == "gfx908" and name.startswith(INTEGER_PRODUCTS):
         slots = 4
     elif target == "gfx908" and "f64" in name:

@@ -13,7 +13,7 @@ import numpy as np
 
 from simgpu.advice.costs import Cost, LineCost
 from simgpu.hardware.rates.pipelines import pipelines
-from simgpu.hardware.timing_rules.issue import Kind, Unit
+from simgpu.hardware.timing_rules.issue import VECTOR_UNITS, Kind, Unit
 from simgpu.timing.native import state
 from simgpu.timing.predict import Prediction
 from simgpu.timing.trace import LINE_BYTES
@@ -65,7 +65,7 @@ def counters(prediction: Prediction, lines: list[LineCost]) -> dict[str, float]:
         "SQ_WAIT_ANY": launch * (result.stalls.sum() - arbiter) / QUAD,
         "SQ_WAIT_INST_ANY": launch * arbiter / QUAD,
         "SQ_BUSY_CU_CYCLES": prediction.active * result.clocks / QUAD,
-        "SQ_INSTS_VALU": sum_over(lambda cost: cost.unit in (Unit.VALU, Unit.ALONE, Unit.MATRIX)),
+        "SQ_INSTS_VALU": sum_over(lambda cost: cost.unit in (*VECTOR_UNITS, Unit.MATRIX)),
         "SQ_INSTS_MFMA": sum_over(lambda cost: cost.unit is Unit.MATRIX),
         "SQ_INSTS_SALU": sum_over(lambda cost: cost.unit is Unit.SCALAR and cost.kind is Kind.PLAIN),
         "SQ_INSTS_SMEM": sum_over(lambda cost: cost.kind is Kind.SMEM),

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from simgpu.advice.causes import LOOP, Cause, Scene
 from simgpu.advice.costs import Cost, LineCost
 from simgpu.hardware.isa.kinds import Flag
-from simgpu.hardware.timing_rules.issue import Kind, Unit
+from simgpu.hardware.timing_rules.issue import VECTOR_UNITS, Kind, Unit
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.without import Without
 
-VECTOR = (Unit.VALU, Unit.ALONE)
 # Instructions by which compilers divide: of f32 and f64, and of integers [LLVM, AMDGPULegalizerInfo: legalizeFDIV,
 # legalizeUnsignedDIV_REM]. The reciprocal of an integer divisor may be computed before a loop; in the loop are a high product and
 # a comparison that corrects the quotient.
@@ -42,9 +41,9 @@ def barriers(scene: Scene) -> Iterator[Cause]:
 
 def computation(scene: Scene) -> Iterator[Cause]:
     """Yields lines whose vector instructions divide, convert to double, or occupy the unit most."""
-    whole = max(1, sum(cost.busy for line in scene.lines for cost in line.costs if cost.unit in VECTOR))
+    whole = max(1, sum(cost.busy for line in scene.lines for cost in line.costs if cost.unit in VECTOR_UNITS))
     for line in scene.lines:
-        vector = [cost for cost in line.costs if cost.unit in VECTOR and cost.kind is Kind.PLAIN]
+        vector = [cost for cost in line.costs if cost.unit in VECTOR_UNITS and cost.kind is Kind.PLAIN]
         busy = sum(cost.busy for cost in vector)
         if busy < 0.05 * whole:
             continue

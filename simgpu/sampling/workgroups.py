@@ -14,7 +14,7 @@ from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wa
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import Deadlock
 from simgpu.hardware.rates.pipelines import pipelines
-from simgpu.hardware.timing_rules.issue import Kind, Unit
+from simgpu.hardware.timing_rules.issue import VECTOR_UNITS, Kind, Unit
 from simgpu.machine import layout
 from simgpu.machine.layout import Status
 from simgpu.timing.code import CodeColumns, code_of
@@ -22,7 +22,7 @@ from simgpu.timing.native.state import ATOMIC, STORE
 from simgpu.timing.trace import Trace, traces_of
 
 LOOKED_AT, POLLING = 256, 32  # a wave's last accesses that are examined for polling; most instructions per access if it polls
-COMPUTING = (Unit.VALU, Unit.MATRIX, Unit.ALONE, Unit.VMEM, Unit.LDS)
+COMPUTING = (*VECTOR_UNITS, Unit.MATRIX, Unit.VMEM, Unit.LDS)
 
 
 @dataclass(frozen=True)

@@ -176,8 +176,10 @@ def shares(
 
 
 def _after_stores(tallies: np.ndarray, kept: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns requests that L2 passes on, requests that wait for later levels, and lines that come from other XCDs' L2s, by
-    instruction, if an earlier launch stored what this one loads. kept: fraction of the lines that the L2s still hold."""
+    """Returns, by instruction, requests that L2 passes on, that wait for later levels, and that move a line from another XCD.
+
+    An earlier launch stored what this one loads. kept: fraction of its lines that the L2s still hold.
+    """
     own, foreign, halves = (kept * tallies[at] for at in (OWN, MOVED, MOVED_HALF))
     hits = own / np.maximum(1, tallies[PASSED])
     return tallies[PASSED] - own + halves, tallies[BEHIND] * (1 - hits) + halves, foreign + halves

@@ -22,7 +22,7 @@ class CodeColumns:
     unit: np.ndarray  # see `Unit`
     kind: np.ndarray  # see `Kind`
     clocks: np.ndarray  # clocks that it occupies its unit; for s_setprio the priority
-    shadow: np.ndarray  # clocks until VALU may follow a matrix instruction
+    shadow: np.ndarray  # clocks until VALU may follow a matrix instruction, or a transcendental beside it
     vm: np.ndarray  # vmcnt that it waits for, or -1
     lgkm: np.ndarray  # lgkmcnt that it waits for, or -1
     flags: np.ndarray  # STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD, STREAM, COHERENT

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.hardware.timing_rules.issue import Kind, Unit
+from simgpu.hardware.timing_rules.issue import VECTOR_UNITS, Kind, Unit
 from simgpu.timing.lines import lines
 from simgpu.timing.native.state import SIMDS
 from simgpu.timing.predict import Prediction
@@ -110,7 +110,7 @@ def _category(one: Prediction, number: int) -> int:
         return SMEM
     if kind == Kind.BRANCH:
         return JUMP if one.code.unit[number] == Unit.BRANCH else NEXT
-    by_unit = {Unit.VALU: VALU, Unit.MATRIX: VALU, Unit.ALONE: VALU, Unit.SCALAR: SALU, Unit.VMEM: VMEM, Unit.LDS: LDS}
+    by_unit = {Unit.SCALAR: SALU, Unit.VMEM: VMEM, Unit.LDS: LDS, **dict.fromkeys((*VECTOR_UNITS, Unit.MATRIX), VALU)}
     return by_unit.get(Unit(unit), IMMEDIATE)
 
 

@@ -159,8 +159,8 @@ class Requests(NamedTuple):
 
 
 # Tallies: requests to L2, requests that L2 passes on, those that reach memory; requests that wait for a level after L2, and for
-# memory. Of loads, if an earlier launch stored all lines (see `_source`): those that L2 passes on although its XCD stored the
-# halves; those of halves that another XCD stored, if L2 passes them on, or if it has the other half; all others.
+# memory. Then loads, if an earlier launch stored all lines (see `_source`): L2 passes a line on whose halves its XCD stored;
+# another XCD stored a half, and L2 passes the line on, or has the other half; all others.
 ASKED, PASSED, FETCHED, BEHIND, MEMORY, OWN, MOVED, MOVED_HALF, AGAIN, TALLIES = range(10)
 
 

@@ -12,7 +12,7 @@ from simgpu.hardware.timing_rules.issue import MOST_VM
 # Flags of an instruction. `simgpu.timing.without` sets INSTANT and AHEAD: a load that completes at once, or when its wave's
 # execution before did. COHERENT: a load that the vector or scalar cache does not serve.
 STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD, STREAM, COHERENT = 1, 2, 4, 8, 16, 32, 64, 128, 256
-SIMDS, UNITS, LEVELS = 4, 8, 3  # levels after the vector cache: L2, Infinity Cache, memory
+SIMDS, UNITS, LEVELS = 4, 9, 3  # levels after the vector cache: L2, Infinity Cache, memory
 PRODUCERS = 8  # most loads that a wait is attributed to
 LOG = 6  # columns of an event: wave, number, when the wave was ready for it, issue, until, workgroup
 NEVER = 1 << 60  # `ready` of a wave that has ended or does not exist; added to the time of arrival at a barrier

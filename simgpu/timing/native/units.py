@@ -78,20 +78,24 @@ def hold_for_counters(wave, out, after):  # type: ignore[no-untyped-def]
 
 @part
 def take_valu(issue, slot, index, valu, matrix, alone):  # type: ignore[no-untyped-def]
-    """Sets the times at which a SIMD's issue port takes the next VALU, matrix and lone instruction."""
+    """Sets the times at which a SIMD's port takes the next VALU, matrix and lone instruction. Transcendentals wait for VALU too."""
     issue.free[slot + Unit.VALU], issue.free[slot + Unit.MATRIX], issue.free[slot + Unit.ALONE] = valu, matrix, alone
-    issue.last[slot + Unit.VALU] = issue.last[slot + Unit.MATRIX] = issue.last[slot + Unit.ALONE] = index
+    issue.free[slot + Unit.TRANS] = max(issue.free[slot + Unit.TRANS], valu)
+    issue.last[slot + Unit.VALU] = issue.last[slot + Unit.MATRIX] = index
+    issue.last[slot + Unit.ALONE] = issue.last[slot + Unit.TRANS] = index
 
 
 @part
 def issue_plain(issue, inst, slot, index, time, tally):  # type: ignore[no-untyped-def]
     """Issues a vector or scalar ALU instruction, or s_nop, which occupies no unit. Returns when the wave goes on."""
     until = time + inst.clocks
-    if inst.unit == Unit.VALU or inst.unit == Unit.ALONE:
+    if inst.unit == Unit.VALU or inst.unit == Unit.ALONE or inst.unit == Unit.TRANS:
+        held = inst.shadow if inst.unit == Unit.TRANS else inst.clocks  # clocks of the VALU
         matrix, alone = issue.free[slot + Unit.MATRIX], issue.free[slot + Unit.ALONE]
-        take_valu(issue, slot, index, until, max(matrix, until), max(alone, until))
-        tally[Tally.VALU_CLOCKS] += inst.clocks
-        return max(time + SLOT, until)
+        take_valu(issue, slot, index, time + held, max(matrix, time + held), max(alone, time + held))
+        issue.free[slot + Unit.TRANS] = max(issue.free[slot + Unit.TRANS], until)
+        tally[Tally.VALU_CLOCKS] += held
+        return time + held
     if inst.unit == Unit.NONE:
         return until
     issue.free[slot + inst.unit] = time + SLOT

@@ -43,7 +43,7 @@ def fetch(cu, wave, line, time):  # type: ignore[no-untyped-def]
 def order(wave, issue, index, simd, waves):  # type: ignore[no-untyped-def]
     """Returns a candidate's rank. Waves of equal priority take turns at the VALU; for other units the oldest goes first."""
     unit = wave.want - simd * UNITS
-    if unit == Unit.VALU or unit == Unit.MATRIX or unit == Unit.ALONE:
+    if unit == Unit.VALU or unit == Unit.MATRIX or unit == Unit.ALONE or unit == Unit.TRANS:
         return wave.rank >> KEY_PRIORITY << KEY_PRIORITY | (index - issue.last[wave.want] - 1) % waves
     return wave.rank
 

@@ -213,3 +213,13 @@ def test_a_place_is_free_when_l2_has_the_workgroups_stores(resident: int) -> Non
     assert (np.diff(ends[::resident]) >= row.l2_latency).all()
     quick = run([replace(store, store=False)], 1, waves=1, arch="gfx90a", access=(16, 8, 0), groups=6, resident=resident).ends
     assert ends[-1] > quick[-1]
+
+
+def test_valu_goes_on_beside_a_transcendental() -> None:
+    """Four VALU instructions fit beside one on gfx942; a second transcendental waits for the first one."""
+    valu = Issue(Unit.VALU)
+    beside = Issue(Unit.TRANS, clocks=16, shadow=4)
+    alone, mixed, both = (run(body, 50).clocks for body in ([valu] * 4, [beside, *[valu] * 3], [beside, beside]))
+    assert mixed == pytest.approx(alone, rel=0.05)
+    assert both == pytest.approx(2 * alone, rel=0.05)
+    assert run([Issue(Unit.VALU, clocks=16), *[valu] * 3], 50).clocks == pytest.approx(alone * 28 / 16, rel=0.05)

@@ -25,6 +25,8 @@ CONTENDED, CONTENDED_WIDER = 1000, 0.25  # from which they wait long
 # A hit in L2 takes 85 ns in a chase on an MI300X, and 121 ns (254 clocks) under load; the Infinity Cache 218 to 262 (`pipelines`).
 LATENCY_WIDER = 0.10
 MOVED, MOVED_WIDER = 0.1, 0.15  # fraction of the time for which lines move between XCDs, from which their rate matters
+# Backprop's weights and finite differences on an MI300A, of arrays that L2s cannot hold: 16 to 40 % too short.
+UPDATED, UPDATED_LOAD, UPDATED_WIDER = 0.5, 0.5, 0.25
 SOME_WORK, CLOCK_WIDER = 0.2, 0.05  # duty from which the clock depends on the matrix units' type
 
 
@@ -49,6 +51,8 @@ class PredictionFacts:
     remembered: float  # fraction of the bytes past L2 of a first round that later rounds find in L2
     waits: bool = False  # True if waits for loads limit the launch, not a unit
     moved: float = 0.0  # fraction of the time for which lines move between XCDs
+    updated: float = 0.0  # fraction of the stored lines that their workgroup also loads
+    load: float = 0.0  # of the Infinity Cache or of memory, the larger one, as a fraction
 
 
 def doubts(told: PredictionFacts) -> Iterator[Doubt]:
@@ -75,6 +79,8 @@ def doubts(told: PredictionFacts) -> Iterator[Doubt]:
         yield Doubt("waits for loads decide: published latencies of caches differ by a fifth", LATENCY_WIDER)
     if told.moved > MOVED:
         yield Doubt(f"lines that other XCDs stored move for {told.moved:.0%} of this time: their rate is assumed", MOVED_WIDER)
+    if chip.mall_bytes and told.updated > UPDATED and told.load > UPDATED_LOAD:
+        yield Doubt("arrays are updated in place: such launches took up to 1.6 times as long as modelled", UPDATED_WIDER)
     if told.atomics > CONTENDED:
         note = f"{told.atomics:,.0f} requests by atomics on one line of memory: longer waits than assumed are possible"
         yield Doubt(note, CONTENDED_WIDER)

@@ -33,7 +33,7 @@ from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
 from simgpu.timing.front import Front, Timetable, timetable
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, quiet_config, settle
 from simgpu.timing.native import state
-from simgpu.timing.trace import Trace
+from simgpu.timing.trace import Trace, updated_fraction
 from simgpu.timing.without import NOTHING, Without
 
 STEPS = 12_000_000  # most wave-instructions of a CU that are modelled; more rounds are extrapolated
@@ -126,8 +126,7 @@ def predict(
     if not sampled.whole:
         raise LaunchError("no workgroup was traced to its end: there is nothing to predict a time from")
     sampled, code = _without(sampled, _code(sampled, row, on), without)
-    per_cu = math.ceil(sampled.groups / chip.num_cus)
-    places = sampled.used.resident(chip) + without.groups
+    per_cu, places = math.ceil(sampled.groups / chip.num_cus), sampled.used.resident(chip) + without.groups
     resident = min(places, per_cu)
     served, traffic = _caches(sampled, code, row, resident, warm, on, without)
     most, stand = _modelled_groups(sampled, resident), sampled.stand_ins()
@@ -167,6 +166,7 @@ def predict(
     told = PredictionFacts(
         chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered, limit == WAITS,
         moved_bytes(sampled.whole, served, code, traffic, row) * sampled.groups * row.line_move_seconds / seconds,
+        updated_fraction(sampled.whole, code), max(model.load_of(result)),
     )
     unknown = list(doubts(told))
     band = clock.band + sampled.wider + sum(doubt.wider for doubt in unknown)

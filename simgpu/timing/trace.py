@@ -8,8 +8,10 @@ from functools import partial
 
 import numpy as np
 
+from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import CodeColumns
 from simgpu.timing.native.numbers import enter
+from simgpu.timing.native.state import ATOMIC, STORE
 from simgpu.timing.native.streams import COUNT, FIELDS, FIRST, walk_all
 
 LINE_BYTES = 64  # size of the lines that `lines` numbers
@@ -44,6 +46,17 @@ class Trace:
         counts = rows[:, COUNT]
         starts = np.repeat(rows[:, FIRST] - np.cumsum(counts) + counts, counts)
         return self.lines[starts + np.arange(len(starts))]
+
+
+def updated_fraction(traces: Sequence[Trace], code: CodeColumns) -> float:
+    """Returns the fraction of the stored lines that their workgroup also loads; 0 without stores."""
+    stores, loads = (code.flags & STORE != 0), (code.flags & (STORE | ATOMIC) == 0) & (code.kind == Kind.VMEM)
+    stored = updated = 0
+    for trace in traces:
+        mine, loaded = distinct(trace.lines_of(code, stores)), distinct(trace.lines_of(code, loads))
+        stored += len(mine)
+        updated += len(mine) + len(loaded) - len(distinct(np.concatenate([mine, loaded])))
+    return updated / max(1, stored)
 
 
 def join_streams(groups: Sequence[Sequence[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

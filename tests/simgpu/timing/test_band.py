@@ -28,6 +28,7 @@ def test_a_long_product_has_no_doubt() -> None:
         (replace(PRODUCT, shares={**PRODUCT.shares, "matrix": 0.5}), "vector cache", 0.1),
         (replace(PRODUCT, channels=0.25), "25% of memory's channels", 0.25),
         (replace(PRODUCT, remembered=0.4), "40% of what a first round misses", 0.1),
+        (replace(PRODUCT, updated=0.9, load=0.8), "updated in place", 0.25),
         (replace(PRODUCT, moved=0.4), "move for 40% of this time", 0.15),
         (replace(PRODUCT, atomics=8), "atomics on the same lines", 0.08),
         (replace(PRODUCT, atomics=65536), "65,536 requests by atomics", 0.25),
@@ -53,3 +54,9 @@ def test_types_do_not_matter_to_idle_matrix_units() -> None:
     assert not list(doubts(replace(PRODUCT, dtype="i8", shares=IDLE)))
     assert not list(doubts(replace(PRODUCT, dtype="", shares=IDLE)))
     assert not list(doubts(replace(PRODUCT, dtype=None)))
+
+
+def test_an_update_in_place_is_doubted_only_where_memory_is_busy_and_there_is_an_infinity_cache() -> None:
+    told = replace(PRODUCT, updated=0.9, load=0.8)
+    others = (replace(told, load=0.3), replace(told, updated=0.2), replace(told, chip=hardware.target("mi210"), dtype=None))
+    assert [list(doubts(one)) for one in others] == [[], [], []]

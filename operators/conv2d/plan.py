@@ -352,6 +352,7 @@ def with_tile(plan: Conv2dPlan, rows: int, channels: int) -> Conv2dPlan | None:
 def with_nest(plan: Conv2dPlan, nest: Nest) -> Conv2dPlan:
     """Returns the plan of other tiles: whole atoms for each wave, and steps and rows of pixels that are powers of two."""
     _, groups, oc, oh, ow, part = (loop.tile for loop in nest[Level.DEVICE])
+    groups = min(groups, plan.problem.groups)
     step, _, _, pixels, channels = (loop.tile for loop in nest[Level.BLOCK])
     atom, e = plan.atom, plan.problem.element.bytes
     pixels, channels = max(1, pixels // atom.m) * atom.m, max(1, channels // atom.n) * atom.n

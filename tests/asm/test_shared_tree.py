@@ -299,6 +299,14 @@ def test_a_kernel_that_ignores_the_tree_is_found(case: Case, monkeypatch: pytest
             agree(case, case.tree.clip(**{axis: 1}), "device")
 
 
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_more_groups_as_one_than_there_are_are_refused(layout: str) -> None:
+    tree = conv2d(1, 9, 4, 1, "mi100", padding=(1, 1), layout=layout).tree
+    loops = tuple(replace(loop, tile=2) if loop.axis == "group" else loop for loop in tree.loops)
+    with pytest.raises(LaunchError, match="use 'for group by 1"):
+        tree.with_loops(Level.DEVICE, loops)
+
+
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_orders(case: Case) -> None:
     """Loops in another order, one more or one less are refused with the loop's name."""

@@ -13,6 +13,17 @@ from tests.support.pretended_gpu import session, torch  # noqa: F401  (the fixtu
 from torch.fx.experimental.proxy_tensor import make_fx  # isort: skip  (PyTorch is optional)
 
 
+class Plain(torch.Tensor):
+    """A class without methods of its own."""
+
+
+class Exported:
+    """Another library's tensor, in the memory of PyTorch's."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.__dlpack__, self.__dlpack_device__ = tensor.__dlpack__, tensor.__dlpack_device__
+
+
 @pytest.mark.parametrize("make", [
     lambda: torch.Tensor([1.0, 2.0]), lambda: torch.Tensor(2, 3), lambda: torch.FloatTensor([1.0]), lambda: torch.LongTensor([1]),
     lambda: torch.from_dlpack(torch.ones(2)), lambda: torch.from_dlpack(np.ones(2)),
@@ -20,6 +31,10 @@ from torch.fx.experimental.proxy_tensor import make_fx  # isort: skip  (PyTorch 
     lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)]),
     lambda: torch.jit.script(torch.nn.Linear(3, 2))(torch.ones(1, 3)),
     lambda: torch.jit.trace(torch.sin, torch.ones(2))(torch.ones(2)),
+    lambda: torch.from_dlpack(torch.ones(2).__dlpack__()), lambda: torch.from_dlpack(torch.to_dlpack(torch.ones(2))),
+    lambda: torch.from_dlpack(np.ones(2).__dlpack__()), lambda: torch.from_dlpack(Exported(torch.ones(2))),
+    lambda: torch.from_dlpack(torch.ones(2).cuda().__dlpack__(dl_device=(1, 0))),
+    lambda: Plain([1.0, 2.0]), lambda: Plain(2, 3), lambda: torch.ones(2).as_subclass(Plain) + 1,
     lambda: torch.ones(2, device="cuda").type(torch.FloatTensor), lambda: torch.ones(2, device="cuda").type("torch.DoubleTensor"),
 ])  # fmt: skip
 def test_the_host_s_tensors_are_the_host_s(make: Any) -> None:
@@ -29,12 +44,26 @@ def test_the_host_s_tensors_are_the_host_s(make: Any) -> None:
 @pytest.mark.parametrize("make", [
     lambda: torch.cuda.FloatTensor([1.0]), lambda: torch.LongTensor([1]).cuda(), lambda: torch.Tensor(torch.ones(2).cuda()),
     lambda: torch.from_dlpack(torch.ones(2).cuda()), lambda: torch.from_dlpack(np.ones(2), device="cuda"),
+    lambda: torch.from_dlpack(torch.ones(2).cuda().__dlpack__()), lambda: torch.from_dlpack(torch.to_dlpack(torch.ones(2).cuda())),
+    lambda: torch.from_dlpack(Exported(torch.ones(2).cuda())), lambda: Plain(torch.ones(2).cuda()), lambda: Plain([1.0]).cuda() + 1,
     lambda: torch.nested.nested_tensor([torch.ones(2).cuda()]), lambda: torch.nested.nested_tensor([[1.0]], device="cuda"),
     lambda: torch.jit.script(torch.nn.Linear(3, 2).cuda())(torch.ones(1, 3).cuda()),
     lambda: torch.ones(2).type(torch.cuda.HalfTensor),
 ])  # fmt: skip
 def test_the_gpu_s_tensors_are_the_gpu_s(make: Any) -> None:
     assert make().is_cuda
+
+
+def test_a_class_of_tensors_is_printed() -> None:
+    assert repr(Plain([1.0]).cuda()) == "Plain([1.], device='cuda:0')" and f"{Plain([1.0, 2.0]).sum()}" == "Plain(3.)"
+
+
+def test_dlpack_names_rocm_s_device() -> None:
+    host, there = torch.ones(2), torch.ones(2, device="cuda")
+    assert (host.__dlpack_device__(), there.__dlpack_device__()) == ((1, 0), (10, 0))  # kDLCPU, kDLROCM of dlpack.h
+    assert torch.from_dlpack(there).data_ptr() == there.data_ptr() != torch.from_dlpack(there, device="cpu").data_ptr()
+    with pytest.raises(BufferError, match="by a copy only"):
+        there.__dlpack__(dl_device=(1, 0), copy=False)
 
 
 def test_legacy_types_tell_places_apart() -> None:

@@ -10,6 +10,7 @@
     inductor.py      `torch.compile`
     storages.py      storages made by a program, in files and sent to other processes
     makers.py        functions that make tensors unseen by torch function modes
+    dlpack.py        tensors from and to other libraries
     pretend.py       replaces PyTorch's functions
     script.py        a Python program run in this process
     pytest_plugin.py  `pytest --simgpu TARGET`

@@ -8,26 +8,17 @@ from typing import Any
 
 import torch
 
+from simgpu.tools.torch import dlpack
 from simgpu.tools.torch.on_host import gpu_named, on_host
-from simgpu.tools.torch.places import GPU, HOST, Place, common, current_place, mark, mark_new, on_gpu, place_of, tensors_in
+from simgpu.tools.torch.places import GPU, HOST, Place, common, current_place, mark, mark_new, on_gpu, place_of, tensors_in, wraps
 
-_host_range, _from_numpy, _from_dlpack, _make_nested = torch.range, torch.from_numpy, torch.from_dlpack, torch.nested.nested_tensor
+_host_range, _from_numpy, _make_nested = torch.range, torch.from_numpy, torch.nested.nested_tensor
 _set_default = torch.set_default_tensor_type
 
 
 def _host_from_numpy(array: Any) -> torch.Tensor:
     """Replaces `torch.from_numpy`: returns a host tensor."""
     return mark(_from_numpy(array), HOST)
-
-
-def _host_from_dlpack(source: Any, *, device: Any = None, **options: Any) -> torch.Tensor:
-    """Replaces `torch.from_dlpack`: the tensor is where its source is. A capsule does not say where, and counts as the GPU's."""
-    made = _from_dlpack(source, **options)
-    if isinstance(source, torch.Tensor):
-        mark(made, place_of(source))
-    elif hasattr(source, "__dlpack_device__"):
-        mark(made, HOST)
-    return made if device is None else made.to(device)
 
 
 def _nested_tensor(tensors: Any, *, device: Any = None, layout: Any = None, **options: Any) -> torch.Tensor:
@@ -95,16 +86,17 @@ def _set_default_type(kind: Any) -> None:
     _set_default(named.own if isinstance(named, LegacyType) else named)
 
 
-def _note_host(tensor: torch.Tensor, *args: Any, **_options: Any) -> None:
-    """Replaces the initializer of `torch.Tensor`, by which a program makes a tensor of numbers or sizes in host memory."""
-    if type(tensor) is torch.Tensor and not any(True for _ in tensors_in(args)):
+def _note_host(tensor: torch.Tensor, *args: Any, **options: Any) -> None:
+    """Replaces the initializer of `torch.Tensor`, by which a program makes a tensor of numbers or sizes in host memory, of a class
+    of its own too."""
+    if not wraps(tensor) and not any(True for _ in tensors_in((*args, *options.values()))):
         mark_new((tensor,), HOST)
 
 
 # (owner, name, replacement)
 MAKERS: tuple[tuple[Any, str, Any], ...] = (
     (torch, "from_numpy", _host_from_numpy), (torch, "range", _range), (torch.nested, "nested_tensor", _nested_tensor),
-    (torch, "from_dlpack", _host_from_dlpack), (torch.utils.dlpack, "from_dlpack", _host_from_dlpack),
+    *dlpack.REPLACEMENTS,
     *((kind, "__call__", _with_marks(kind.__call__)) for kind in (torch.jit.ScriptFunction, torch.jit.ScriptModule)),
     (torch.Tensor, "__init__", _note_host), (torch, "set_default_tensor_type", _set_default_type),
     *((torch, name, kind) for name, kind in _legacy_types(HOST, "torch").items()),

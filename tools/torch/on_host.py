@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, has_torch_function
 from torch.utils._device import _device_constructors
 
+from simgpu.tools.torch import dlpack
 from simgpu.tools.torch.cuda import autocast, estimates, memory, traced
 from simgpu.tools.torch.cuda.generators import GpuGenerator
 from simgpu.tools.torch.operators.on_gpus import INSTEAD
@@ -92,8 +93,8 @@ def _device(tensor: torch.Tensor) -> torch.device:
 
 def _repr(tensor: torch.Tensor, **options: Any) -> str:
     """Replaces `repr`, in which PyTorch asks the tensor for its device."""
-    with pretend_gpu():
-        return torch._tensor_str._str(tensor, **options)
+    with pretend_gpu():  # without the tensor's class's own functions, as PyTorch does it
+        return torch.Tensor.__torch_function__(torch._tensor_str._str, (), (tensor,), options)
 
 
 def _format(tensor: torch.Tensor, spec: str) -> str:
@@ -153,6 +154,7 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__array__: _array,
     torch.Tensor.type: _type,
     torch.Tensor.__cuda_array_interface__.__get__: _interface,
+    torch.Tensor.__dlpack__: dlpack.capsule_of, torch.Tensor.__dlpack_device__: dlpack.device_of,
     torch.Tensor.is_pinned: lambda tensor, *_device: place_of(tensor) == PINNED,
 }
 # Functions that make a device: their arguments are not a place for a tensor.

@@ -43,9 +43,12 @@ def bytes_to_compute(func: Callable[..., Any], args: Sequence[Any], given: Mappi
     """Returns the bytes of the new tensors that a function will return for tensors; 0 if that is unknown or not large."""
     values = (*args, *given.values())
     tensors = list(tensors_in(values))
-    if not tensors or not (isinstance(func, _IN_CPP) or func in _GROWING) or any(map(wraps, tensors)):
+    grows = func in _GROWING
+    if not tensors or not (grows or isinstance(func, _IN_CPP)) or any(map(wraps, tensors)):
         return 0
     with contextlib.suppress(RuntimeError):  # tensors without sizes or strides
+        if not grows and _WIDEST * math.prod(tensor.numel() + 1 for tensor in tensors) < LARGE:
+            return 0  # as small as most: nothing broadcasts to more than the product of all sizes
         if max(sum(tensor.nbytes for tensor in tensors), _WIDEST * _most_elements(func, tensors, values)) >= LARGE:
             named = {"device": "meta"} if given.get("device") is not None else {}
             return _on_meta(func, args, {**given, **named}, tensors)

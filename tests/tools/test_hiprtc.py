@@ -392,6 +392,13 @@ def test_headers_of_hip_may_be_included_or_not() -> None:
     assert built(source + 'extern "C" __global__ void k(__half *x, float4 *y) { x[0] += __half(y[0].x); }', "gfx942")
 
 
+def test_a_program_may_have_a_variable_of_its_own_named_warpsize() -> None:
+    """As the templates of TileLang have; in HIP the name is a constant, no macro. Addresses are integers of `uintptr_t`."""
+    body = "const int warpSize = 32; x[0] = warpSize + (reinterpret_cast<uintptr_t>(x) == (uintptr_t)(intptr_t)x);"
+    kernel = f"template <int n = warpSize> __global__ void k(int *x) {{ {body} }}"
+    assert built(f"{kernel}\ntemplate __global__ void k<>(int *);", "gfx942")
+
+
 def test_folders_of_headers_are_those_of_the_program(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "one.h").write_text("enum { ONE = 1 };")

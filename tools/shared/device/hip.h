@@ -42,12 +42,14 @@ typedef long int64_t;
 typedef long long ptrdiff_t;
 #else
 typedef __PTRDIFF_TYPE__ ptrdiff_t;
+typedef __INTPTR_TYPE__ intptr_t;
+typedef __UINTPTR_TYPE__ uintptr_t;
 #endif
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
-#define warpSize 64
+static __device__ constexpr int warpSize = 64;
 
 struct dim3 {
     unsigned x, y, z;

@@ -47,8 +47,8 @@ def bytes_to_compute(func: Callable[..., Any], args: Sequence[Any], given: Mappi
     if not tensors or not (grows or isinstance(func, _IN_CPP)) or any(map(wraps, tensors)):
         return 0
     with contextlib.suppress(RuntimeError):  # tensors without sizes or strides
-        if not grows and _WIDEST * math.prod(tensor.numel() + 1 for tensor in tensors) < LARGE:
-            return 0  # as small as most: nothing broadcasts to more than the product of all sizes
+        if not grows and _WIDEST * math.prod(tensor.nbytes + 1 for tensor in tensors) < LARGE:
+            return 0  # as most: no tensors broadcast to more than the product of all sizes
         if max(sum(tensor.nbytes for tensor in tensors), _WIDEST * _most_elements(func, tensors, values)) >= LARGE:
             named = {"device": "meta"} if given.get("device") is not None else {}
             return _on_meta(func, args, {**given, **named}, tensors)

@@ -69,6 +69,7 @@ def attention_typical_error(
     exponents = rounded * _exponent_roundings(p, q[:, :, rows.slice], k, size, kind) + constant
     variance, common = (exponents * weights) ** 2, np.sqrt(((exponents * weights) ** 2).sum(-1, keepdims=True))
     drift = 2 * unit * np.abs(expected) + 2.0**-126 * np.abs(values).sum(-2, keepdims=True) + (p.lk + 2) * kind.smallest
+    alike = alike_fraction(weights, 2.0**-p.element.significand)
     if p.dtype == "xf32":
         cut = as_read(weights, p.dtype, arch)
         expected = cut @ values
@@ -80,12 +81,12 @@ def attention_typical_error(
         variance = variance + rounding**2
         lost = FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0
         drift = drift + np.where(held * gain < lost, weights, 0.0) @ np.abs(values)
-        # With tied scores, or weights that other rows have, too, all rows have the same errors: a factor. Of weights that are
-        # not tied, they also differ from column to column.
-        alike = alike_fraction(weights, 2.0**-p.element.significand)
-        drift = drift + 4 * max(alike, tied_fraction(weights)) * common * np.abs(expected)
+        # With tied scores, all rows have the same errors: a factor. Those of weights that other rows have, too, also differ from
+        # column to column.
+        drift = drift + 4 * tied_fraction(weights) * common * np.abs(expected)
         drift = drift + 4 * alike * np.sqrt(rounding**2 @ squares / p.dv)
     shared = np.sqrt(common**2 + (rounded * (4 + 2 * size + math.sqrt(p.lk / LANES + 16)) + constant) ** 2)
+    drift = drift + 4 * alike * shared * np.abs(expected)  # rows of the same weights have the same errors of their sums
     sums = (weights * weights) @ squares
     accumulated = (rounded**2 * kind.steps(p.lk)) * (expected * expected + sums) + (4 * rounded * expected) ** 2
     noise = np.sqrt(variance @ squares + accumulated)

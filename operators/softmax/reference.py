@@ -21,8 +21,13 @@ def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None
     >>> reference.softmax(SoftmaxProblem(rows=1, n=4), np.zeros((1, 4)))
     array([[0.25, 0.25, 0.25, 0.25]])
     """
-    keep = problem.keep(mask)
-    below, e = _powers(problem.scale * np.asarray(x).astype(np.float64), keep)
+    keep, values = problem.keep(mask), np.asarray(x).astype(np.float64)
+    scores = problem.scale * values
+    # A difference of elements is rounded relative to itself, one of scores relative to the scores, which may be far larger.
+    first = np.where(keep, scores, -np.inf).argmax(-1, keepdims=True)
+    apart = problem.scale * (values - np.take_along_axis(values, first, -1))
+    below = np.where(keep & np.isfinite(apart), apart, _below(scores, keep))
+    e = np.exp(below)
     total = np.where(keep.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1.0)
     return below - np.log(total) if problem.log else problem.gain * (e / total)
 
@@ -62,14 +67,13 @@ _ROUNDING = {"f16": (2.0**-11, 2.0**-25), "bf16": (2.0**-8, 2.0**-134)}
 
 def weights(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Returns the softmax of the rows of `scores`, 0 where `keep` is False, and in rows of -infinities."""
-    _, e = _powers(scores, keep)
+    e = np.exp(_below(scores, keep))
     total = e.sum(-1, keepdims=True)
     return np.asarray(e / np.where(total == 0, 1, total))
 
 
-def _powers(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the distances from each row's maximum, -infinity where `keep` is False, and their exponentials."""
+def _below(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Returns the distances from each row's maximum, -infinity where `keep` is False."""
     shifted = np.where(keep, scores, -np.inf)
     largest = shifted.max(-1, keepdims=True)
-    below = shifted - np.where(largest == -np.inf, 0.0, largest)
-    return below, np.exp(below)
+    return np.asarray(shifted - np.where(largest == -np.inf, 0.0, largest))

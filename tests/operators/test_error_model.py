@@ -12,6 +12,7 @@ from simgpu.hardware.dtypes import dtype, numpy_dtype
 from simgpu.operators import AttentionProblem, GemmProblem, SoftmaxProblem, TiledComputation, reference
 from simgpu.operators.error_model import Rounding
 from simgpu.operators.softmax.typical_error import spacing
+from simgpu.tools.cli import main
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
@@ -50,3 +51,21 @@ def test_references_and_their_errors_are_for_the_default_target_of_trees() -> No
     target = inspect.signature(TiledComputation).parameters["target"].default
     parameters = [inspect.signature(getattr(reference, name)).parameters for name in reference.__all__]
     assert {each["arch"].default for each in parameters if "arch" in each} == {hardware.target(target).arch}
+
+
+def test_a_logarithm_in_f64_is_as_exact_as_its_differences() -> None:
+    """Scores of thousands leave a reference of float64 as close to numpy's long double as its own last place."""
+    x = np.random.default_rng(3).normal(size=(40, 30)) * 2000
+    wide = np.longdouble(-1.3) * x.astype(np.longdouble)
+    below = wide - wide.max(-1, keepdims=True)
+    exact = below - np.log(np.exp(below).sum(-1, keepdims=True))
+    got = reference.softmax(SoftmaxProblem(rows=40, n=30, dtype="f64", scale=-1.3, log=True), x)
+    assert (np.abs(got - exact) <= 2.0**-51 * np.abs(exact)).all()
+    largest = np.abs(wide).max(-1, keepdims=True)
+    assert (np.abs(exact) < largest / 64).sum() > 20  # a difference of rounded scores would be off by more
+
+
+def test_equal_rows_of_attention_have_their_errors_in_common(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each row of one-hot inputs has the same sums, so their roundings are a common factor, in f32, too."""
+    words = "run unfused --target gpu_a --lq 86 --lk 226 -d 1 --heads 8 --inputs one-hot"
+    assert main(words.split()) == 0 and capsys.readouterr().out.endswith("PASS\n")

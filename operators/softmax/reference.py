@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.operators.error_model import LARGEST_EXPONENT
+from simgpu.operators.error_model import LARGEST_EXPONENT, Rounding
 from simgpu.operators.softmax.problem import SoftmaxProblem
 from simgpu.operators.softmax.state import with_infinities
 
@@ -15,6 +15,8 @@ from simgpu.operators.softmax.state import with_infinities
 @with_infinities
 def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
     """Returns gain * softmax of the rows of scale * X in float64, or its logarithm, as `SoftmaxProblem` defines it.
+
+    A logarithm below the numbers of Y's type is -infinity.
 
     >>> import numpy as np
     >>> from simgpu.operators import SoftmaxProblem, reference
@@ -29,7 +31,10 @@ def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None
     below = np.where(keep & np.isfinite(apart), apart, _below(scores, keep))
     e = np.exp(below)
     total = np.where(keep.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1.0)
-    return below - np.log(total) if problem.log else problem.gain * (e / total)
+    if not problem.log:
+        return np.asarray(problem.gain * (e / total))
+    y = below - np.log(total)
+    return Rounding.of(problem.element_y.name, "gfx950").limit(y) if problem.element_y.name in _ROUNDING else y
 
 
 @with_infinities
@@ -57,7 +62,9 @@ def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike |
     if problem.log:
         y = softmax(problem, x, mask)
         size = np.where(np.isfinite(y), np.abs(y), 0.0) + 2 * largest + math.log(problem.n)
-        return np.asarray(2 * r + (4 * unit + own + rounding) * size + tiny)
+        bound = np.asarray(2 * r + (4 * unit + own + rounding) * size + tiny)
+        most = Rounding.of(problem.element_y.name, "gfx950").largest
+        return np.where(np.isfinite(y) & (np.abs(y) + bound > most), np.inf, bound)  # it may be infinite, or not
     return np.asarray(softmax(problem, x, mask) * (np.expm1(2 * r) + own + rounding) + problem.gain * 2.0**-126 + tiny)
 
 

@@ -65,6 +65,12 @@ def test_a_logarithm_in_f64_is_as_exact_as_its_differences() -> None:
     assert (np.abs(exact) < largest / 64).sum() > 20  # a difference of rounded scores would be off by more
 
 
+@pytest.mark.parametrize("scale", ["3e5", "6.55e4"])
+def test_a_logarithm_may_leave_the_range_of_f16(scale: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"run softmax --target mi210 --dtype f16 --rows 70 -n 33 --scale {scale} --log"
+    assert main(words.split()) == 0 and capsys.readouterr().out.endswith("PASS\n")
+
+
 def test_equal_rows_of_attention_have_their_errors_in_common(capsys: pytest.CaptureFixture[str]) -> None:
     """Each row of one-hot inputs has the same sums, so their roundings are a common factor, in f32, too."""
     words = "run unfused --target gpu_a --lq 86 --lk 226 -d 1 --heads 8 --inputs one-hot"

@@ -273,8 +273,8 @@ def _has_terms(value: Any, depth: int = 3) -> bool:
 
 REPEATED = """
 from simgpu.proof import equal
-from simgpu.tools.robustness.ir_proofs import compiled, small_program
-codes = [compiled(small_program(1, 3), "gfx942", level) for level in ("-O0", "-O3")]
+from simgpu.tools.robustness.ir_proofs import compile_program, small_program
+codes = [compile_program(small_program(1, 3), "gfx942", level) for level in ("-O0", "-O3")]
 budgets = []
 budget = equal.Budget
 equal.Budget = lambda limits: budgets.append(budget(limits)) or budgets[-1]

@@ -36,6 +36,7 @@ class Values:
         self.buffers, self.known = buffers, dict[int, tuple[Any, Any]]()
         self.constants = {"lane": lane % 64, "arg3": SCALAR, "exec": -1}
         self.constants |= {f"pointer{at}": (at + 1) * GAP for at in range(len(buffers))}
+        self.constants |= {f"workgroup_id_{axis}": 0 for axis in "xyz"} | {"flat_scratch_init": 0}  # -O0 passes them on
         self.lane = lane
 
     def of(self, term: Any) -> Any:

@@ -13,7 +13,7 @@ import simgpu
 from simgpu.tools.shared.hiprtc import STANDARD
 from tests.tools.test_hiprtc import built
 
-INCLUDES = "".join(f"#include <{name.name}>\n" for name in sorted(STANDARD.iterdir()) if name.is_file())
+INCLUDES = "".join(f"#include <{name.name}>\n" for name in sorted(STANDARD.iterdir()))
 WHOLE = {
     "bool": np.uint8, "char": np.int8, "signed char": np.int8, "unsigned char": np.uint8, "short": np.int16, "int": np.int32,
     "unsigned short": np.uint16, "unsigned": np.uint32, "long": np.int64, "unsigned long": np.uint64, "long long": np.int64,

@@ -22,14 +22,7 @@ from simgpu.hip.options import HipSource
 
 HEADER = Path(__file__).with_name("device") / "hip.h"  # included in every source
 STANDARD = HEADER.parent / "standard"  # headers of C and C++: what they have for kernels
-# HIP's headers hip/NAME that sources include: empty, since everything is already there, except for what hipcc includes.
-RUNTIME = "hip_runtime.h"
-EMPTY = (
-    RUNTIME, "hip_runtime_api.h", "hiprtc.h", "hip_common.h", "hip_version.h", "hip_ext.h", "hip_fp16.h", "hip_bf16.h",
-    "hip_bfloat16.h", "hip_complex.h", "hip_vector_types.h", "hip_math_constants.h", "math_functions.h", "device_functions.h",
-    "hip_cooperative_groups.h", "hip_texture_types.h", "texture_types.h", "surface_types.h", "channel_descriptor.h",
-    "driver_types.h", "library_types.h",
-)  # fmt: skip
+HIP_HEADERS = HEADER.parent / "include"  # hip/NAME: most are empty, since hip.h has everything
 # Options of a program that are passed to clang; all others, for hipcc or nvcc, are dropped.
 PASSED = re.compile(r"-(D|U|I|O|f|W|std=|m(?!cpu))")
 LANGUAGE = ("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-nostdinc", "-nostdinc++", "-fdeclspec", "-std=c++17")
@@ -106,10 +99,6 @@ def _compile(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes |
             return None, f"a header named {name}: names with .. or / in front are not taken"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
-    (scratch / "hip").mkdir(exist_ok=True)
-    for name in EMPTY:
-        if not (scratch / "hip" / name).exists():
-            (scratch / "hip" / name).write_text("#pragma once\n" + "#include <cmath>\n#include <new>\n" * (name == RUNTIME))
     # The last lines keep functions that name expressions refer to.
     uses = "".join(f"\n__device__ __attribute__((used)) auto {USE}{i} = &{name};" for i, name in _kernels(source))
     (scratch / source.file).write_text(f"{source.text}\n{uses}\n")
@@ -128,8 +117,8 @@ def _build(tool: Toolchain, source: HipSource, scratch: Path, library: Path | No
     version = f"-mcode-object-version={CODE_OBJECT_VERSION}"
     unit = hashlib.sha256(source.text.encode()).hexdigest()[:16]  # sources that are linked together must differ in it
     ir = [
-        *tool.clang, *LANGUAGE, version, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER), "-I.", *options,
-        "-isystem", str(STANDARD),
+        *tool.clang, *LANGUAGE, version, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER),
+        "-I.", f"-I{HIP_HEADERS}", *options, "-isystem", str(STANDARD),
         "-fgpu-rdc", f"-cuid={unit}", "-emit-llvm", "-g", "-fdebug-compilation-dir=.",
         *(_link_options(library) if library else ()), "-c", source.file, "-o", "program.bc",
     ]  # fmt: skip

@@ -42,9 +42,9 @@ typedef long int64_t;
 typedef long long ptrdiff_t;
 #else
 typedef __PTRDIFF_TYPE__ ptrdiff_t;
+#endif
 typedef __INTPTR_TYPE__ intptr_t;
 typedef __UINTPTR_TYPE__ uintptr_t;
-#endif
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;

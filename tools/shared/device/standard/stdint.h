@@ -1,8 +1,6 @@
 // The C library's stdint.h: types that hip.h lacks, and limits.
 #pragma once
 #pragma clang system_header
-typedef __INTPTR_TYPE__ intptr_t;
-typedef __UINTPTR_TYPE__ uintptr_t;
 typedef __INTMAX_TYPE__ intmax_t;
 typedef __UINTMAX_TYPE__ uintmax_t;
 typedef int8_t int_least8_t, int_fast8_t;

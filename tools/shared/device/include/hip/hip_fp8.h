@@ -7,23 +7,22 @@ typedef unsigned char __hip_fp8_storage_t;
 typedef unsigned short __hip_fp8x2_storage_t;
 typedef unsigned int __hip_fp8x4_storage_t;
 
-struct __simgpu_fp8 {  // a format: bits of the fraction, bias of the exponent, largest finite code, codes of infinity and NaN
+struct __simgpu_fp8 {  // a format: bits of the fraction, bias of the exponent, codes of the largest number, infinity and NaN
     int fraction, bias;
     unsigned most, infinity, nan;
+    float largest;
     bool fnuz;
 };
 SIMGPU_INLINE constexpr __simgpu_fp8 __simgpu_format(__hip_fp8_interpretation_t kind) {
-    return kind == __HIP_E4M3        ? __simgpu_fp8{3, 7, 0x7e, 0x7f, 0x7f, false}
-           : kind == __HIP_E5M2      ? __simgpu_fp8{2, 15, 0x7b, 0x7c, 0x7e, false}
-           : kind == __HIP_E4M3_FNUZ ? __simgpu_fp8{3, 8, 0x7f, 0x80, 0x80, true}
-                                     : __simgpu_fp8{2, 16, 0x7f, 0x80, 0x80, true};
+    return kind == __HIP_E4M3        ? __simgpu_fp8{3, 7, 0x7e, 0x7f, 0x7f, 448, false}
+           : kind == __HIP_E5M2      ? __simgpu_fp8{2, 15, 0x7b, 0x7c, 0x7e, 57344, false}
+           : kind == __HIP_E4M3_FNUZ ? __simgpu_fp8{3, 8, 0x7f, 0x80, 0x80, 240, true}
+                                     : __simgpu_fp8{2, 16, 0x7f, 0x80, 0x80, 57344, true};
 }
 #if defined __gfx942__
-#define SIMGPU_FP8_HARDWARE(KIND) ((KIND) == __HIP_E4M3_FNUZ || (KIND) == __HIP_E5M2_FNUZ)
+#define SIMGPU_FP8_FNUZ true  // formats that instructions convert
 #elif defined __gfx950__
-#define SIMGPU_FP8_HARDWARE(KIND) ((KIND) == __HIP_E4M3 || (KIND) == __HIP_E5M2)
-#else
-#define SIMGPU_FP8_HARDWARE(KIND) false
+#define SIMGPU_FP8_FNUZ false
 #endif
 SIMGPU_INLINE float __simgpu_power_of_two(int exponent) { return __builtin_bit_cast(float, 127 + exponent << 23); }
 
@@ -31,12 +30,10 @@ SIMGPU_INLINE float __simgpu_power_of_two(int exponent) { return __builtin_bit_c
 SIMGPU_INLINE __hip_fp8_storage_t __hip_cvt_float_to_fp8(float x, __hip_saturation_t how, __hip_fp8_interpretation_t kind) {
     __simgpu_fp8 form = __simgpu_format(kind);
     unsigned word = __builtin_bit_cast(unsigned, x), sign = word >> 31 << 7;
-    if (isnan(x)) return form.fnuz ? form.nan : sign | form.nan;
-    if (isinf(x)) return form.fnuz ? form.nan : sign | form.infinity;
-#if defined __gfx942__ || defined __gfx950__
-    if (how == __HIP_SATFINITE && SIMGPU_FP8_HARDWARE(kind)) {
-        float most = form.fraction == 2 ? 57344 : form.fnuz ? 240 : 448;
-        x = __builtin_amdgcn_fmed3f(x, -most, most);
+    if (!isfinite(x)) return (form.fnuz ? 0 : sign) | (isnan(x) ? form.nan : form.infinity);
+#ifdef SIMGPU_FP8_FNUZ
+    if (how == __HIP_SATFINITE && form.fnuz == SIMGPU_FP8_FNUZ) {
+        x = __builtin_amdgcn_fmed3f(x, -form.largest, form.largest);
         return form.fraction == 2 ? __builtin_amdgcn_cvt_pk_bf8_f32(x, x, 0, false) : __builtin_amdgcn_cvt_pk_fp8_f32(x, x, 0, false);
     }
 #endif
@@ -49,13 +46,13 @@ SIMGPU_INLINE __hip_fp8_storage_t __hip_cvt_float_to_fp8(float x, __hip_saturati
 }
 SIMGPU_INLINE float __simgpu_fp8_float(__hip_fp8_storage_t code, __hip_fp8_interpretation_t kind) {
     __simgpu_fp8 form = __simgpu_format(kind);
-#if defined __gfx942__ || defined __gfx950__
-    if (SIMGPU_FP8_HARDWARE(kind))
+#ifdef SIMGPU_FP8_FNUZ
+    if (form.fnuz == SIMGPU_FP8_FNUZ)
         return form.fraction == 2 ? __builtin_amdgcn_cvt_f32_bf8(code, 0) : __builtin_amdgcn_cvt_f32_fp8(code, 0);
 #endif
     unsigned magnitude = code & 0x7f, exponent = magnitude >> form.fraction, fraction = magnitude & (1 << form.fraction) - 1;
     if (form.fnuz ? code == form.nan : magnitude > form.most) {
-        bool infinite = !form.fnuz && form.infinity != 0x7f && magnitude == form.infinity;
+        bool infinite = form.infinity != form.nan && magnitude == form.infinity;
         return __builtin_copysignf(infinite ? __builtin_inff() : __builtin_nanf(""), code >> 7 ? -1.0f : 1.0f);
     }
     float steps = exponent ? fraction + (1 << form.fraction) : fraction;

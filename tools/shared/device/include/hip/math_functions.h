@@ -1,0 +1,2 @@
+// hip.h has all of it.
+#pragma once

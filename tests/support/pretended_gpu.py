@@ -21,6 +21,15 @@ def session() -> Iterator[Any]:
         yield session
 
 
+@pytest.fixture(autouse=True, name="session")
+def simulated_session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Opens a session in which operators compute on the GPU."""
+    monkeypatch.setenv("SIMGPU_OPERATORS", "simulated")
+    torch.manual_seed(1)
+    with simgpu.triton.device("mi300x") as session, pretended_gpu():
+        yield session
+
+
 def double(x: Any) -> Any:
     """Computes 2 x by a kernel."""
     out = torch.empty_like(x)

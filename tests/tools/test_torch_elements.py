@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
 
-from tests.support.pretended_gpu import pretended_gpu, simgpu, torch
+from tests.support.pretended_gpu import pretended_gpu, simgpu, simulated_session, torch  # noqa: F401  (the fixture)
 
 functional = torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("SIMGPU_OPERATORS", "simulated")
-    torch.manual_seed(1)
-    with simgpu.triton.device("mi300x") as session, pretended_gpu():
-        yield session
 
 
 def on_host(session: Any) -> set[str]:

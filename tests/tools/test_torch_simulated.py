@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,12 @@ pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel 
 from simgpu.tools.torch.operators import gemms
 from simgpu.tools.torch.operators.kernels import TYPES
 from simgpu.tools.torch.operators.summary import lines
-from tests.support.pretended_gpu import pretended_gpu, simgpu, torch
+from tests.support.pretended_gpu import pretended_gpu, simgpu, simulated_session, torch  # noqa: F401  (the fixture)
 
 from torch.autograd import forward_ad  # isort: skip  (PyTorch is optional)
 
 functional = torch.nn.functional
 attention = functional.scaled_dot_product_attention
-
-
-@pytest.fixture(autouse=True)
-def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("SIMGPU_OPERATORS", "simulated")
-    torch.manual_seed(1)
-    with simgpu.triton.device("mi300x") as session, pretended_gpu():
-        yield session
 
 
 def draw(*shape: int, kind: Any = torch.float32) -> Any:

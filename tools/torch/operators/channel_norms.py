@@ -14,11 +14,9 @@ from torch import Tensor
 
 from simgpu.operators import RowSum
 from simgpu.tools.torch.operators.elements import affine, product
-from simgpu.tools.torch.operators.kernels import Call, OnHost, type_of
+from simgpu.tools.torch.operators.kernels import FLOATS, Call, OnHost, type_of
 from simgpu.tools.torch.operators.row_forms import LayerNormGradient, LayerNormStatistics
 from simgpu.tools.torch.operators.rows import form_of_rows, norm_gradient
-
-_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _by_channel(values: Tensor) -> Tensor:
@@ -55,7 +53,7 @@ def _batch_norm(  # type: ignore[no-untyped-def]
     call: Call, values: Tensor, weight, bias, running_mean, running_var, training: bool, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalises each channel, by its own statistics in training, which then move the running ones."""
-    type_of(values, *_TYPES)
+    type_of(values, *FLOATS)
     channels = values.shape[1]
     scale, shift = (_column(one, channels, constant, values.device) for one, constant in ((weight, 1), (bias, 0)))
     if not training:
@@ -78,8 +76,8 @@ def _batch_norm_gradient(  # type: ignore[no-untyped-def]
     call: Call, grad: Tensor, values: Tensor, weight, _mean, _var, _saved_mean, inverse, training: bool, _eps: float,
     wanted: Sequence[bool],
 ) -> Any:  # fmt: skip
-    type_of(values, *_TYPES)
-    type_of(grad, *_TYPES)
+    type_of(values, *FLOATS)
+    type_of(grad, *FLOATS)
     if not training:
         raise OnHost("of running statistics")
     x, slope = _by_channel(values).float(), _by_channel(grad).float()
@@ -96,7 +94,7 @@ def _group_norm(  # type: ignore[no-untyped-def]
     call: Call, values: Tensor, weight, bias, images: int, channels: int, inner: int, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalises each group of channels of an image. Statistics have the input's type, as on a GPU."""
-    type_of(values, *_TYPES)
+    type_of(values, *FLOATS)
     normal, *statistics = _normalise(call, values.reshape(images * groups, -1).contiguous(), eps)
     scale, shift = (_column(one, channels, constant, values.device) for one, constant in ((weight, 1), (bias, 0)))
     found = affine(call, normal.view(images, channels, inner), scale, shift).to(values.dtype)
@@ -109,7 +107,7 @@ def _group_norm_gradient(  # type: ignore[no-untyped-def]
     wanted: Sequence[bool],
 ) -> Any:  # fmt: skip
     for one in (values, grad):
-        type_of(one, *_TYPES)
+        type_of(one, *FLOATS)
     x = values.reshape(images * groups, -1).contiguous().float()
     slope = grad.reshape(images, channels, inner).contiguous().float()
 

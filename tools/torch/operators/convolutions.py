@@ -16,11 +16,10 @@ from torch.nn.functional import pad, unfold
 from simgpu.asm.conv2d.pack import emit_pack
 from simgpu.operators import Conv2dProblem
 from simgpu.tools.torch.operators.gemms import multiply
-from simgpu.tools.torch.operators.kernels import Call, OnHost, emit_code, pose, type_of
+from simgpu.tools.torch.operators.kernels import FLOATS, Call, OnHost, emit_code, pose, type_of
 from simgpu.tools.torch.operators.rows import column_sums
 from simgpu.triton.driver import active_driver
 
-_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _Ints = Sequence[int]
 
 
@@ -35,7 +34,7 @@ class Steps(NamedTuple):
 
 def _convolve(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Steps) -> Tensor:
     """Returns the convolution of x (n, ic, ih, iw) with w (oc, ic/groups, kh, kw), in x's layout."""
-    kind, last = type_of(x, *_TYPES), x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    kind, last = type_of(x, *FLOATS), x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     if any(type_of(one) != kind for one in (w, bias) if one is not None):
         raise OnHost("of two types")
     problem = pose(

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from simgpu.tools.torch.operators.element_forms import ELEMENT_FORMS
-from simgpu.tools.torch.operators.kernels import TYPES, Call, OnHost, pose, type_of
+from simgpu.tools.torch.operators.kernels import FLOATS, TYPES, Call, OnHost, pose, type_of
 
 LENGTH = 1024  # elements of a row
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _rows(call: Call, name: str, operands: Sequence[Tensor], numbers: Sequence[float], out: Tensor) -> None:
@@ -42,7 +41,7 @@ def _compute(call: Call, name: str, *operands: Tensor, numbers: Sequence[float] 
     for one in operands[1:]:
         kind = torch.promote_types(kind, one.dtype)
     for one in operands:
-        type_of(one, *_FLOATS)
+        type_of(one, *FLOATS)
     wide = torch.float32 if numbers else kind
     try:
         shape = torch.broadcast_shapes(*(one.shape for one in operands))
@@ -58,9 +57,9 @@ def _compute(call: Call, name: str, *operands: Tensor, numbers: Sequence[float] 
     return out
 
 
-def _unary(name: str) -> Callable[..., Tensor]:
-    """Returns an operator of one tensor."""
-    return lambda call, x: _compute(call, name, x)
+def _by_form(name: str) -> Callable[..., Tensor]:
+    """Returns the operator of tensors alone that a form computes."""
+    return lambda call, *operands: _compute(call, name, *operands)
 
 
 def _numbers(*values: Any) -> list[float]:
@@ -73,7 +72,7 @@ def _numbers(*values: Any) -> list[float]:
 
 def _is_number(value: Any) -> bool:
     """True for a number, and a tensor without axes, which promotes no other tensor's type within floats."""
-    return not isinstance(value, Tensor) or (not value.dim() and value.dtype in (*_FLOATS, torch.float64))
+    return not isinstance(value, Tensor) or (not value.dim() and value.dtype in (*FLOATS, torch.float64))
 
 
 def _binary(name: str, of_number: Callable[..., Tensor], reverse: bool = False) -> Callable[..., Tensor]:
@@ -126,11 +125,6 @@ def _sub(call: Call, x: Any, other: Any, alpha: float = 1) -> Tensor:
 
 def _rsub(call: Call, x: Any, other: Any, alpha: float = 1) -> Tensor:
     return _sub(call, other, x, alpha)
-
-
-def _extremum(name: str) -> Callable[..., Tensor]:
-    """Returns the maximum or minimum of two tensors."""
-    return lambda call, x, other: _compute(call, name, x, other)
 
 
 def _clamp(call: Call, x: Tensor, low: Any = None, high: Any = None) -> Tensor:
@@ -188,11 +182,6 @@ def _leaky_relu_gradient(call: Call, grad: Tensor, x: Tensor, slope: Any, _of_re
     return _compute(call, "leaky_relu_gradient", grad, x, numbers=_numbers(slope))
 
 
-def _gradient(name: str) -> Callable[..., Tensor]:
-    """Returns the operator of an activation's gradient."""
-    return lambda call, grad, saved: _compute(call, name, grad, saved)
-
-
 def _of_three(name: str) -> Callable[..., Tensor]:
     """Returns addcmul or addcdiv."""
     return lambda call, x, other, third, value=1: _compute(call, name, x, other, third, numbers=_numbers(value))
@@ -208,14 +197,14 @@ def _lerp(call: Call, x: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 _ONE = ("neg", "abs", "sqrt", "rsqrt", "reciprocal", "log", "exp", "relu", "sigmoid", "tanh", "silu", "square")
 _OF_TENSORS: dict[str, Callable[..., Any]] = {
-    **{name: _unary(name) for name in _ONE},
-    "gelu": _gelu, "gelu_backward": _gelu, "silu_backward": _gradient("silu_gradient"),
-    **{f"{name}_backward.grad_input": _gradient(f"{name}_gradient") for name in ("sigmoid", "tanh")},
-    **{f"{name}_backward": _gradient(f"{name}_gradient") for name in ("sigmoid", "tanh")},
+    **{name: _by_form(name) for name in _ONE},
+    "gelu": _gelu, "gelu_backward": _gelu, "silu_backward": _by_form("silu_gradient"),
+    **{f"{name}_backward.grad_input": _by_form(f"{name}_gradient") for name in ("sigmoid", "tanh")},
+    **{f"{name}_backward": _by_form(f"{name}_gradient") for name in ("sigmoid", "tanh")},
     "threshold_backward": _threshold_gradient, "leaky_relu": _leaky_relu, "leaky_relu_backward": _leaky_relu_gradient,
     **{f"{name}.{kind}": function for kind in ("Tensor", "Scalar")
        for name, function in (("add", _add), ("sub", _sub), ("mul", _mul), ("div", _div), ("rsub", _rsub))},
-    "maximum": _extremum("maximum"), "minimum": _extremum("minimum"),
+    "maximum": _by_form("maximum"), "minimum": _by_form("minimum"),
     "clamp": _clamp, "clamp_min": _clamp, "clamp_max": _clamp_max,
     "hardtanh": lambda call, x, low=-1, high=1: _clamp(call, x, low, high),
     "pow.Tensor_Scalar": _power, "addcmul": _of_three("addcmul"), "addcdiv": _of_three("addcdiv"), "lerp.Scalar": _lerp,

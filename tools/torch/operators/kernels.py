@@ -40,6 +40,7 @@ from simgpu.triton.session import LoadedBinary
 from simgpu.triton.usage import OperatorUse
 
 KEPT = 1024  # problems whose kernels are kept
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)  # whose kernels compute in f32
 TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64", torch.int8: "i8"}
 # A problem's class -> its tree's; a GEMM's takes a descriptor.
 _TREES: dict[type, Callable[..., Root]] = {

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from simgpu.operators import ColumnProblem, RowOperator, SoftmaxProblem
-from simgpu.tools.torch.operators.kernels import TYPES, Call, OnHost, pose, type_of
+from simgpu.tools.torch.operators.kernels import FLOATS, TYPES, Call, OnHost, pose, type_of
 from simgpu.tools.torch.operators.row_forms import (
     LayerNormGradient,
     LayerNormStatistics,
@@ -25,12 +25,11 @@ from simgpu.tools.torch.operators.row_forms import (
 )
 
 _LANES = 64  # of a wave
-_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _along(values: Tensor, dim: int) -> Tensor:
     """Returns a contiguous (rows, n) tensor of the elements along an axis."""
-    type_of(values, *_TYPES)
+    type_of(values, *FLOATS)
     if not values.dim():
         raise OnHost("of a scalar")
     moved = values.movedim(dim, -1)
@@ -86,7 +85,7 @@ def _normal(values: Tensor, shape: Sequence[int], *vectors: Tensor | None) -> Te
 
     vectors: weight and bias. Raises OnHost if shapes do not fit: PyTorch's own error says how.
     """
-    type_of(values, *_TYPES)
+    type_of(values, *FLOATS)
     if tuple(values.shape[-len(shape) :]) != tuple(shape) or any(v is not None and v.shape != tuple(shape) for v in vectors):
         raise OnHost("of operands that do not fit each other")
     return values.reshape(-1, math.prod(shape)).contiguous()
@@ -154,9 +153,9 @@ def column_sums(call: Call, x: Tensor, like: Tensor) -> Tensor:
 
 def _sum(call: Call, values: Tensor, dims: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None) -> tuple[Tensor, int]:
     """Returns the sums of a tensor over axes (None, or no axis: all) in a type, and the number of elements of each."""
-    type_of(values, *_TYPES)
+    type_of(values, *FLOATS)
     kind = values.dtype if dtype is None else dtype
-    if kind not in _TYPES:
+    if kind not in FLOATS:
         raise OnHost(f"to {str(kind).removeprefix('torch.')}")
     axes = sorted({dim % values.dim() for dim in dims or range(values.dim())}) if values.dim() else []
     kept = [values.shape[axis] for axis in range(values.dim()) if axis not in axes]

@@ -21,7 +21,7 @@ from simgpu.tools.torch.operators.channel_norms import CHANNEL_NORMS
 from simgpu.tools.torch.operators.convolutions import CONVOLUTIONS
 from simgpu.tools.torch.operators.elements import ELEMENTS
 from simgpu.tools.torch.operators.gemms import GEMMS
-from simgpu.tools.torch.operators.kernels import Call, OnHost, pose, type_of
+from simgpu.tools.torch.operators.kernels import FLOATS, Call, OnHost, pose, type_of
 from simgpu.tools.torch.operators.norms import rms_norm_backward, wide
 from simgpu.tools.torch.operators.rows import ROWS
 from simgpu.triton.driver import active_driver
@@ -39,7 +39,7 @@ def _attention(  # type: ignore[no-untyped-def]
     call: Call, q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None
 ) -> tuple[Tensor, Tensor]:
     """Computes attention by one kernel. Raises OnHost with a mask, and if a causal one is not square."""
-    kind, *others = (type_of(one, torch.float32, torch.float16, torch.bfloat16) for one in (q, k, v))
+    kind, *others = (type_of(one, *FLOATS) for one in (q, k, v))
     rows, columns = q.shape[2], k.shape[2]
     if any(other != kind for other in others):
         raise OnHost("of two types")

@@ -26,15 +26,16 @@ def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None
     keep, values = problem.keep(mask), np.asarray(x).astype(np.float64)
     scores = problem.scale * values
     # A difference of elements is rounded relative to itself, one of scores relative to the scores, which may be far larger.
-    first = np.where(keep, scores, -np.inf).argmax(-1, keepdims=True)
-    apart = problem.scale * (values - np.take_along_axis(values, first, -1))
-    below = np.where(keep & np.isfinite(apart), apart, _below(scores, keep))
+    shifted = np.where(keep, scores, -np.inf)
+    apart = problem.scale * (values - np.take_along_axis(values, shifted.argmax(-1, keepdims=True), -1))
+    below = np.where(keep & np.isfinite(apart), apart, _below(shifted))
     e = np.exp(below)
     total = np.where(keep.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1.0)
     if not problem.log:
         return np.asarray(problem.gain * (e / total))
     y = below - np.log(total)
-    return Rounding.of(problem.element_y.name, "gfx950").limit(y) if problem.element_y.name in _ROUNDING else y
+    rounding = _rounding(problem)
+    return rounding.limit(y) if rounding else y
 
 
 @with_infinities
@@ -58,29 +59,30 @@ def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike |
     largest = scores.max(-1, initial=0.0)[:, None]
     r = np.minimum((8 * largest + 4 * problem.n + 16) * unit, LARGEST_EXPONENT)
     own = (problem.n + 8) * 2.0**-52
-    rounding, tiny = _ROUNDING.get(problem.element_y.name, (0.0, 0.0))
+    narrow = _rounding(problem)
+    rounding, tiny = (narrow.unit, narrow.smallest / 2) if narrow else (0.0, 0.0)
     if problem.log:
         y = softmax(problem, x, mask)
         size = np.where(np.isfinite(y), np.abs(y), 0.0) + 2 * largest + math.log(problem.n)
         bound = np.asarray(2 * r + (4 * unit + own + rounding) * size + tiny)
-        most = Rounding.of(problem.element_y.name, "gfx950").largest
-        return np.where(np.isfinite(y) & (np.abs(y) + bound > most), np.inf, bound)  # it may be infinite, or not
+        beyond = np.isfinite(y) & (np.abs(y) + bound > (narrow.largest if narrow else np.inf))
+        return np.where(beyond, np.inf, bound)  # it may be infinite, or not
     return np.asarray(softmax(problem, x, mask) * (np.expm1(2 * r) + own + rounding) + problem.gain * 2.0**-126 + tiny)
 
 
-# Half a unit in the last place of 1, and half the smallest subnormal (IEEE 754; bfloat16).
-_ROUNDING = {"f16": (2.0**-11, 2.0**-25), "bf16": (2.0**-8, 2.0**-134)}
+def _rounding(problem: SoftmaxProblem) -> Rounding | None:
+    """Returns the rounding of results to 16-bit floats, which all architectures have alike; None for other types."""
+    return Rounding.of(problem.element_y.name, "gfx950") if problem.element_y.name in ("f16", "bf16") else None
 
 
 def weights(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Returns the softmax of the rows of `scores`, 0 where `keep` is False, and in rows of -infinities."""
-    e = np.exp(_below(scores, keep))
+    e = np.exp(_below(np.where(keep, scores, -np.inf)))
     total = e.sum(-1, keepdims=True)
     return np.asarray(e / np.where(total == 0, 1, total))
 
 
-def _below(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Returns the distances from each row's maximum, -infinity where `keep` is False."""
-    shifted = np.where(keep, scores, -np.inf)
+def _below(shifted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the distances from each row's maximum, for scores that are -infinity where an element does not count."""
     largest = shifted.max(-1, keepdims=True)
     return np.asarray(shifted - np.where(largest == -np.inf, 0.0, largest))

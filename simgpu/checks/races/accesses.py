@@ -104,10 +104,10 @@ class CellAccess(NamedTuple):
 
 
 class Cover(NamedTuple):
-    """Memory that an array of cells represents."""
+    """Memory of an access that an array of cells represents."""
 
-    start: int  # byte offset of the first cell
-    unit: int  # bytes of each
+    start: int  # byte offset of the access; the first cell may begin before
+    unit: int  # bytes of a cell
     size: int  # bytes of a lane
     lane: int  # the first lane
 
@@ -173,8 +173,9 @@ def report_first_clash(
 def report(access: CellAccess, cell: int, at: int, who: int, cover: Cover, cause: ClashCause) -> None:
     """Reports cell `at` of a cover, which clashes. who: see `report_first_clash`."""
     tag = access.tag
-    address = access.area.address + cover.start + at * cover.unit
-    seen = cover.lane + at * cover.unit // cover.size | who
+    begin = (cover.start & -cover.unit) + at * cover.unit
+    address = access.area.address + begin
+    seen = cover.lane + max(begin - cover.start, 0) // cover.size | who
     here, there = tag & c.SITES, cell & c.SITES
     own = there >= access.block.first_site and there < access.block.first_site + access.block.records
     if there > here and own:
@@ -285,9 +286,27 @@ def access_range(access: CellAccess, start: int, nbytes: int, size: int, lane: i
                 compare_with_cells(access, c.BYTE_WRITER, start, nbytes, Cover(start, 1, size, lane))
         record_access(access, c.WRITER, first, count)
     else:
-        compare_with_cells(access, c.WRITER, first, count, Cover(start & ~3, 4, size, lane))
+        compare_with_cells(access, c.WRITER, first, count, Cover(start, 4, size, lane))
         compare_with_cells(access, c.BYTE_WRITER, start, nbytes, Cover(start, 1, size, lane))
         record_access(access, c.BYTE_WRITER, start, nbytes)
+
+
+@part
+def access_runs(access: CellAccess, lanes: int, offsets: np.ndarray, size: int) -> None:
+    """Does `access_range` for each run of lanes whose bytes are consecutive. Lanes that load the bytes of the lane before add
+    nothing."""
+    writes, lane = access.flags & WRITES, 0
+    while lane < LANES:
+        if lanes >> lane & 1 == 0:
+            lane += 1
+            continue
+        first, end = lane, offsets[lane]
+        while lane < LANES and lanes >> lane & 1 and offsets[lane] == end:
+            lane += 1
+            end += size
+        access_range(access, offsets[first], end - offsets[first], size, first)
+        while not writes and lane < LANES and lanes >> lane & 1 and offsets[lane] == end - size:
+            lane += 1
 
 
 @part
@@ -449,9 +468,7 @@ def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int
     elif flags & STRAIGHT:
         access_range(access, offsets[0], size * LANES, size, 0)
     elif size & 3 or not all_without_clash(wave, area, flags, tag, access.floor, lanes, offsets, size >> 2):
-        for lane in range(LANES):
-            if lanes >> lane & 1:
-                access_range(access, offsets[lane], size, size, lane)
+        access_runs(access, lanes, offsets, size)
     if block.synchronises:
         if kind & c.ATOMIC:
             release_at(access, lanes, whole)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.support.race_findings import check, one
+import simgpu
+from tests.support.kernels import KernelText, assemble
+from tests.support.race_findings import HEAD, check, one
 
 GLOBAL = """
 v_xor_b32 v2, 0x100, v1
@@ -44,6 +49,68 @@ def test_memory_is_watched_by_the_byte() -> None:
     assert check(lines, grid=8, block=64) == []
     wide = lines.replace("store_byte", "store_short")
     assert "two writes" in check(wide, grid=8, block=64)[0].message
+
+
+NARROW = {(1, True): "global_store_byte v3, v2, s[4:5]", (1, False): "global_load_ubyte v2, v3, s[4:5]",
+          (2, True): "global_store_short v3, v2, s[4:5]", (2, False): "global_load_ushort v2, v3, s[4:5]"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def narrow_kernels() -> dict[tuple[int, bool, bool], simgpu.Kernel]:
+    """Kernels by bytes a lane, and whether wave 0 stores and wave 1: each accesses one array at offsets from another."""
+    gpu = simgpu.Device("gfx90a", check=True, threads=1)
+    kernels = {}
+    for size in (1, 2):
+        for first, second in ((True, False), (False, True), (True, True)):
+            lines = f"""
+global_load_dword v3, v1, s[6:7]
+s_waitcnt vmcnt(0)
+v_cmp_gt_i32 vcc, 0, v3
+s_andn2_b64 exec, exec, vcc
+s_cmp_eq_u32 s9, 1
+s_cbranch_scc1 second
+{NARROW[size, first]}
+s_endpgm
+second:
+{NARROW[size, second]}
+"""
+            kernels[size, first, second] = gpu.load(assemble("gfx90a", KernelText("k", HEAD + lines, ("buffer", "buffer"))))["k"]
+    return kernels
+
+
+@st.composite
+def scattered(draw: st.DrawFn, size: int) -> np.ndarray:
+    """Draws the byte offsets of 64 lanes, -1 for an inactive one: runs, repetitions, single elements."""
+    offsets: list[int] = []
+    while len(offsets) < 64:
+        start, count = draw(st.integers(0, 300)), draw(st.integers(1, 20))
+        step = draw(st.sampled_from((size, size, 0, 2 * size, -size)))
+        offsets += [max(start + step * i, 0) if draw(st.integers(0, 9)) else -1 for i in range(count)]
+    return np.array(offsets[:64], np.int32)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.sampled_from((1, 2)), st.sampled_from(((True, False), (False, True), (True, True))))
+def test_bytes_that_two_waves_access(
+    narrow_kernels: dict[tuple[int, bool, bool], simgpu.Kernel], data: st.DataObject, size: int, writes: tuple[bool, bool]
+) -> None:
+    """Two waves race if they have a byte in common, and the finding names lanes and an address that have one."""
+    kernel = narrow_kernels[size, *writes]
+    offsets = [data.draw(scattered(size)) for _ in range(2)]
+    held = [{int(at) + i for at in lanes[lanes >= 0] for i in range(size)} for lanes in offsets]
+    gpu = kernel.module.device
+    array, places = gpu.zeros(1024, "u1"), gpu.upload(np.concatenate(offsets))
+    found = [f for f in kernel.launch(grid=1, block=128, args=[array, places]).findings if f.kind == "race"]
+    both = held[0] & held[1]
+    if not both:
+        assert found == []
+        return
+    finding = next(f for f in found if f.wave in (0, 1) and f.other_text in NARROW.values())
+    address = int(finding.place.split()[1], 16) - array.address
+    assert {address + i for i in range(4 if address % 4 == 0 else 1)} & both
+    dwords = {at // 4 for at in both}
+    touching = {lane for lanes in offsets for lane, at in enumerate(lanes) if at >= 0 and {at // 4, (at + size - 1) // 4} & dwords}
+    assert set(finding.lanes) <= touching
 
 
 # By bytes a lane; wave 0 does one, wave 1 the other, one of them with two lanes only.

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import itertools
 import struct
+from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from simgpu.hardware.code_object import bundle, compressed, elf
 from simgpu.hardware.code_object.debug import DebugInformation
-from simgpu.hardware.code_object.demangled import kernels_by_name, readable
+from simgpu.hardware.code_object.demangled import kernels_by_name, readable, without_parameters
 from simgpu.hardware.code_object.elf import EM_AMDGPU, ElfFile, Relocation, Segment, Symbols
-from simgpu.hardware.code_object.kernels import Argument, KernelInfo, KernelTable, LinkedFile
+from simgpu.hardware.code_object.kernels import Argument, CalledFunction, KernelInfo, KernelTable, LinkedFile
 from simgpu.hardware.code_object.metadata import Metadata, read_metadata
 from simgpu.hardware.errors import DecodeError
 
@@ -136,6 +138,31 @@ class CodeObject:
     def read(self, address: int, size: int) -> bytes:
         """Returns `size` bytes at a virtual address, before relocation. Raises DecodeError if no segment holds them."""
         return elf.read(self.segments, address, size)
+
+    @cached_property
+    def functions(self) -> tuple[CalledFunction, ...]:
+        """Functions that kernels may call, by address; () if the symbol table is damaged."""
+        try:
+            held = [s for s in self.symbols.values() if s.kind == "func" and s.size and s.name not in self.kernels]
+        except DecodeError:
+            return ()
+        return tuple(CalledFunction(s.name, s.address, s.size) for s in sorted(held, key=lambda s: s.address))
+
+    def function_at(self, address: int) -> CalledFunction | None:
+        """Returns the function that contains a virtual address; None if it is of a kernel or of no symbol."""
+        at = bisect_right(self.functions, address, key=lambda function: function.start) - 1
+        return self.functions[at] if at >= 0 and address in self.functions[at] else None
+
+    def address_name(self, kernel: KernelInfo, address: int) -> str:
+        """Returns an address in code as users read and type it, `gemm+0x98`.
+
+        The bytes are from the beginning of the kernel, or of a function that it calls; C++ parameters are left out. Returns
+        only the address if neither contains it.
+        """
+        if address in kernel:
+            return f"{without_parameters(kernel.title)}+{address - kernel.start:#x}"
+        called = self.function_at(address)
+        return f"{without_parameters(called.title)}+{address - called.start:#x}" if called else f"{address:#x}"
 
     def source_line(self, address: int) -> str | None:
         """Returns the `file:line` of the instruction at a virtual address; None if debug information has none.

@@ -142,6 +142,32 @@ class KernelInfo:
         preloads = self.descriptor.preload_length > 0 and self.target not in GFX12  # which all can preload: no prologue
         return self.entry + (PRELOAD_PROLOGUE_BYTES if preloads else 0)
 
+    def __contains__(self, address: int) -> bool:
+        """True if a virtual address is of the code that waves run from `start` on."""
+        return self.start <= address < self.entry + self.code_size
+
+
+@dataclass(frozen=True)
+class CalledFunction:
+    """A function that kernels may call: one that the compiler did not inline."""
+
+    name: str  # as the linker knows it, mangled
+    entry: int  # virtual address
+    code_size: int  # bytes
+
+    @property
+    def title(self) -> str:
+        """Name in C++ form, for people."""
+        return readable(self.name)
+
+    @property
+    def start(self) -> int:
+        """Address where a wave starts: the entry."""
+        return self.entry
+
+    def __contains__(self, address: int) -> bool:
+        return self.start <= address < self.start + self.code_size
+
 
 class LinkedFile(NamedTuple):
     """Parts of a code object that its kernels refer to."""

@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
-from simgpu.engine.finding import code_address
-from simgpu.hardware.code_object.demangled import kernels_by_name
+import numpy as np
+
+from simgpu.hardware.code_object.demangled import kernels_by_name, without_parameters
+from simgpu.hardware.code_object.kernels import CalledFunction, KernelInfo
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa import text
 from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Instruction, Reg
@@ -16,7 +18,6 @@ from simgpu.hardware.isa.kinds import ControlKind
 if TYPE_CHECKING:
     from simgpu.debugger.replay import Replay
     from simgpu.hardware.code_object.code_object import CodeObject
-    from simgpu.hardware.code_object.kernels import KernelInfo
 
 NAMED = {VCC: "vcc", VCC + 1: "vcc", EXEC: "exec", EXEC + 1: "exec", M0: "m0"}  # names in `Effect`
 BITS = {"f32": 32, "f16": 16, "bf16": 18, "f64": 64}  # format codes of `points.nan`; 17 is an f16 in the low half only
@@ -25,38 +26,44 @@ BITS = {"f32": 32, "f16": 16, "bf16": 18, "f64": 64}  # format codes of `points.
 def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list[int]:
     """Returns a list of one code offset, in bytes from the kernel's first instruction, for an address, label or source line.
 
-    A line without code counts as the next one that has some, as in gdb.
+    A line without code counts as the next one that has some, as in gdb. Places in functions that kernels call have offsets
+    below 0 or behind the kernel.
 
     source: the kernel's assembly, for local labels, which the file lacks; such a label is at the next line that has code. Raises
     LaunchError, with the known names, for unknown text.
     """
     info = code.kernels[kernel]
-    lines = _lines(code, info, where.rpartition(":")[0])
     if address := re.fullmatch(r"(?:(.*)\+|\+?|\*)(0x[0-9a-fA-F]+)", where):
-        offset = int(address[2], 16)
-        if address[1] and not kernels_by_name([kernel], address[1]):
+        called = _function(code, address[1]) if address[1] and not kernels_by_name([kernel], address[1]) else info
+        if called is None:
             raise LaunchError(f"{where}: this is {info.title}; --kernel {address[1]} chooses another of the file")
-        if offset % 4 or offset >= info.code_size:
-            raise LaunchError(f"{where}: {info.title} has {info.code_size:#x} bytes of code; give a multiple of 4 below that")
-        return [offset]
+        offset, size = int(address[2], 16), called.code_size
+        if offset % 4 or offset >= size:
+            raise LaunchError(f"{where}: {called.title} has {size:#x} bytes of code; give a multiple of 4 below that")
+        return [called.start + offset - info.start]
     number = line_number(where)
     if number is not None:
+        lines = _lines(code, info, where.rpartition(":")[0])
         later = [line for line in lines if line >= number]
         if not later:
             said = f"its lines are {min(lines)} to {max(lines)}" if lines else "the line table has none of it"
             raise LaunchError(f"{where}: no instruction of {info.title} comes from that line or a later one; {said}")
         return [lines[min(later)]]
     symbol = code.symbols.get(where)
-    if symbol is not None and info.start <= symbol.address < info.start + info.code_size:
+    if symbol is not None and symbol.address in info:
         return [symbol.address - info.start]
+    if called := _function(code, where):
+        return [called.start - info.start]
+    lines = _lines(code, info, "") if source else {}
     for at, line in enumerate(source.splitlines(), 1):
         if line.split(";")[0].strip() in (f"{where}:", f".L{where}:"):
             after = [number for number in sorted(lines) if number > at]
             if after:
                 return [lines[after[0]]]
     labels = re.findall(r"^(\S+):$", source.partition(".rodata")[0], re.MULTILINE) or [
-        name for name, s in code.symbols.items() if info.start <= s.address < info.start + info.code_size
+        name for name, s in code.symbols.items() if s.address in info
     ]
+    labels += [without_parameters(function.title) for function in code.functions]
     raise LaunchError(f"{where}: no such label; there are {', '.join(labels)}; or give 0x… or a source line")
 
 
@@ -70,13 +77,24 @@ def line_number(where: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def _function(code: CodeObject, name: str) -> CalledFunction | None:
+    """Returns the function that a name means, mangled or in C++ form; None if there is none."""
+    found = kernels_by_name([function.name for function in code.functions], name)
+    return next((function for function in code.functions if function.name in found), None)
+
+
 def _lines(code: CodeObject, info: KernelInfo, file: str) -> dict[int, int]:
-    """Returns the first code offset of each source line. file: the file's name, or the end of its path; "" for any file."""
+    """Returns the first code offset of each source line of the kernel, then of functions.
+
+    file: the file's name, or the end of its path; "" for any file.
+    """
     lines: dict[int, int] = {}
-    for offset in range(0, info.code_size, 4):
-        name, _, line = (code.source_line(info.start + offset) or "").rpartition(":")
-        if line and (not file or f"/{name}".endswith(f"/{file}") or f"/{file}".endswith(f"/{name}")):
-            lines.setdefault(int(line), offset)
+    parts: tuple[KernelInfo | CalledFunction, ...] = (info, *code.functions)
+    for part in parts:
+        for address in range(part.start, part.start + part.code_size, 4):
+            name, _, line = (code.source_line(address) or "").rpartition(":")
+            if line and (not file or f"/{name}".endswith(f"/{file}") or f"/{file}".endswith(f"/{name}")):
+                lines.setdefault(int(line), address - info.start)
     return lines
 
 
@@ -111,7 +129,12 @@ class ReplayCode:
 
     def address(self, record: int) -> str:
         """Returns a record's address as users read and type it: `gemm+0x98`."""
-        return code_address(self.info.title, self.info.start, self.virtual(record))
+        return self.file.address_name(self.info, self.virtual(record))
+
+    def title(self, record: int) -> str:
+        """Returns the name of the kernel, or of the function that it calls, around a record."""
+        called = self.file.function_at(self.virtual(record))
+        return called.title if called is not None else self.info.title
 
     def line(self, record: int) -> str:
         """Returns a record's `file:line`, or ""."""
@@ -121,6 +144,7 @@ class ReplayCode:
         """Returns the record that an address, a label or a source line names. Raises LaunchError if no instruction begins there."""
         (offset,) = offsets(where, self.file, self.info.name, self._source)
         record = self.replay.launch.entry + offset // 4
+        self._lower(self.file.function_at(self.virtual(record)))
         if self.replay.launch.instruction(record) is None:
             held = [at for at, inst in self if at < record < at + inst.size // 4]
             why = f"it is inside `{self.text(held[0])}`" if held else "no known jump leads there"
@@ -138,19 +162,26 @@ class ReplayCode:
         line = self.line(first)
         if line_number(where) is None or not line:
             return [first]
-        low = self.info.start
-        starts = self.file.debug.statements(low, low + self.info.code_size)
-        own_starts = sorted({first, *(record for record in map(self.record, starts) if self.line(record) == line)})
-        settled = [record for record in own_starts if not self._is_moved_up(record, line)]
+        parts: tuple[KernelInfo | CalledFunction, ...] = (self.info, *self.file.functions)
+        return sorted(record for part in parts for record in self._copies_in(part, line, first))
+
+    def _copies_in(self, part: KernelInfo | CalledFunction, line: str, first: int) -> list[int]:
+        """Does `copies` in the kernel or in a function. first: the record of the line's first instruction."""
+        starts = self.file.debug.statements(part.start, part.start + part.code_size)
+        own_starts = {record for record in map(self.record, starts) if self.line(record) == line}
+        own_starts |= {first} if self.virtual(first) in part else set()
+        if own_starts and isinstance(part, CalledFunction):
+            self._lower(part)
+        settled = [record for record in sorted(own_starts) if not self._is_moved_up(record, line)]
         found: dict[tuple[str, ...], list[int]] = {}  # by the calls that a copy is in
-        for record in settled or own_starts:
+        for record in settled or sorted(own_starts):
             if self.replay.launch.instruction(record) is None:
                 continue
             calls = [str(frame.line) for frame in self.file.debug.frames(self.virtual(record))]
             own = found.setdefault(tuple(calls[calls.index(line) + 1 :] if line in calls else ()), [])
-            if not own or self._is_reached(record, own):
+            if not own or self._is_reached(self.record(part.start), record, own):
                 own.append(record)
-        return sorted(record for own in found.values() for record in own)
+        return [record for own in found.values() for record in own]
 
     def _is_moved_up(self, record: int, line: str) -> bool:
         """True if the code from a record on, up to its next branch, has a barrier of an earlier line of the same file."""
@@ -165,9 +196,14 @@ class ReplayCode:
             after = self.following([record])
         return False
 
-    def _is_reached(self, record: int, avoided: Collection[int]) -> bool:
-        """True if a path leads from the kernel's beginning to a record without passing one of `avoided`."""
-        seen, left = set(avoided), [self.replay.launch.entry]
+    def _lower(self, function: CalledFunction | None) -> None:
+        """Lowers a function that no wave may have called yet."""
+        if function is not None and self.replay.launch.instruction(self.record(function.start)) is None:
+            self.replay.lower(self.record(function.start))
+
+    def _is_reached(self, start: int, record: int, avoided: Collection[int]) -> bool:
+        """True if a path leads from the record `start` to another without passing one of `avoided`."""
+        seen, left = set(avoided), [start]
         while left:
             at = left.pop()
             if at in seen:
@@ -186,9 +222,22 @@ class ReplayCode:
         """Returns the records of s_endpgm."""
         return [at for at, inst in self if inst.spec.control in (ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED)]
 
+    def calls(self) -> list[int]:
+        """Returns the records of s_swappc_b64 and s_call_b64."""
+        return [at for at, inst in self if inst.spec.control in (ControlKind.SWAPPC, ControlKind.CALL)]
+
     def returns(self) -> list[int]:
         """Returns the records of s_setpc_b64."""
         return [at for at, inst in self if inst.spec.control is ControlKind.SETPC]
+
+    def returns_to(self, record: int, scalars: np.ndarray) -> int:
+        """Returns the record to which the s_setpc_b64 at a record jumps. scalars: the wave's SGPRs before it."""
+        launch = self.replay.launch
+        inst = launch.instruction(record)
+        source = inst.args["src0"] if inst is not None else None
+        assert isinstance(source, Reg)
+        address = int(scalars[source.index]) | int(scalars[source.index + 1]) << 32
+        return (address - launch.program.base) // 4
 
     def function(self, record: int) -> range:
         """Returns the records of the function around a record, by symbols; the kernel's if no symbol contains it."""

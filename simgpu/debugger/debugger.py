@@ -215,7 +215,7 @@ class Debugger(Moment):
         return self._stop_of(halt, "step")
 
     def next(self, wave: int | None = None) -> Stop:
-        """Runs a wave to another source line of the same function."""
+        """Runs a wave to another source line of the same function, or out of it into its caller."""
         number = self._wave(wave)
         self._goes_on()
         here = self.record(number)
@@ -224,16 +224,20 @@ class Debugger(Moment):
         others = [at for at, _ in self.code if at in within and self.code.line(at) not in ("", line)]
         if not line and not others:
             raise LaunchError("the file has no line table: step goes by instructions")
-        return self._run_until(others, number)
+        return self._run_out(others, number)
 
     def finish(self, wave: int | None = None) -> Stop:
         """Runs a wave until its current function has returned. In the kernel itself, runs it to its s_endpgm."""
         number = self._wave(wave)
         self._goes_on()
-        within = self.code.function(self.record(number))
+        return self._run_out(self.code.endings(), number)
+
+    def _run_out(self, records: list[int], wave: int) -> Stop:
+        """Runs a wave to one of some records, or until its current function has returned. A kernel does not return."""
+        within = self.code.function(self.record(wave))
         returns = [] if self.replay.launch.entry in within else [at for at in self.code.returns() if at in within]
-        stop = self._run_until([*returns, *self.code.endings()], number)
-        return self.step(1, number) if stop.kind == "step" and self.record(number) in returns else stop
+        stop = self._run_until([*returns, *records], wave)
+        return self.step(1, wave) if stop.kind == "step" and self.record(wave) in returns else stop
 
     def _run_until(self, records: list[int], wave: int) -> Stop:
         point = Point(points.always_test(self.replay.device.compiler), wave)
@@ -410,6 +414,33 @@ class Debugger(Moment):
             finally:
                 for record, point in armed:
                     self.replay.remove(record, point)
+
+    def calls(self, wave: int | None = None) -> list[int]:
+        """Returns the records of the s_swappc_b64 that called the functions that a wave is in, innermost first.
+
+        Reruns the workgroup, and follows the wave's calls and returns up to this moment.
+        """
+        number, here = self._wave(wave), self.stop.place
+        if self.code.title(self.record(number)) == self.code.info.title:
+            return []
+        until, open_calls = WavePlace(here.group, number, self.replay.place(number).retired), list[int]()
+        point = Point(points.always_test(self.replay.device.compiler), number)
+        watched = [*self.code.calls(), *self.code.returns()]
+        with self.excursion():
+            for record in watched:
+                self.replay.add(record, point)
+            try:
+                self._restart()
+                while self._run(until, 0)[0].kind == "points":
+                    record, registers = self.record(number), self.snapshot(number).scalars
+                    if record in self.code.calls():
+                        open_calls.append(record)
+                    elif open_calls and self.code.returns_to(record, registers) == open_calls[-1] + 1:
+                        open_calls.pop()
+            finally:
+                for record in watched:
+                    self.replay.remove(record, point)
+        return open_calls[::-1]
 
     def log(self, where: str, values: Sequence[str], show: Callable[[WavePlace, list[Any]], None], condition: str = "") -> int:
         """Calls `show` with the values of expressions at each visit of a place, up to this moment. Returns the number of visits."""

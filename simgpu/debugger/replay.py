@@ -172,6 +172,11 @@ class Replay:
         for armed in self.armed.values():
             armed.remove(record, point)
 
+    def lower(self, record: int) -> None:
+        """Lowers the code from a record on, before a wave comes there."""
+        self.launch.program.lower(record)
+        self.count_lowered()
+
     def count_lowered(self) -> None:
         """Updates ordinals, counts and goals if code was lowered since the last call, and adds points at the new records."""
         version = sum(program.version for program in self.launch.programs.values())

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from simgpu.hardware.code_object.demangled import without_parameters
 from simgpu.hardware.code_object.frames import library_words
 from simgpu.hardware.errors import SimError
 
@@ -24,9 +23,11 @@ class FindingPlace:
     """Another pair of places with the same cause as a finding."""
 
     pc: int
+    at: str
     text: str
     source: str
     other_pc: int | None
+    other_at: str
     other_text: str
     other_source: str
     count: int  # number of occurrences
@@ -71,7 +72,8 @@ class Finding:
     other_emitter: str = ""
     pairs: int = 1  # places, or pairs of them, with the same cause (`group`)
     places: tuple[FindingPlace, ...] = ()  # the next pairs, most frequent first
-    start: int = -1  # virtual address of the kernel's first instruction, -1 if unknown
+    at: str = ""  # `pc` as users read and type it, "gemm+0x98" (`CodeObject.address_name`); "" if unknown
+    other_at: str = ""
     when: str = ""  # moment of the first occurrence, as `goto` takes it: "wg(7,0,0) w0 #52311"; "" if unknown
     rule: str = ""  # subkind: the hazard rule, or how a register with an outstanding operation is used
     certainty: Certainty = ""  # of `simgpu lint`
@@ -91,15 +93,16 @@ class Finding:
     def __str__(self) -> str:
         """Returns text for people, in several lines."""
         lines = [f"{self.severity}: {self.kind}: {self.message}"]
-        lines.append(f"  at {self._spot(self.pc, self.text, self.source, library_words(self.source, self.frames), self.emitter)}")
+        library = library_words(self.source, self.frames)
+        lines.append(f"  at {self._spot(self.at, self.pc, self.text, self.source, library, self.emitter)}")
         if self.other_pc is not None:
             library = library_words(self.other_source, self.other_frames)
-            spot = self._spot(self.other_pc, self.other_text, self.other_source, library, self.other_emitter)
+            spot = self._spot(self.other_at, self.other_pc, self.other_text, self.other_source, library, self.other_emitter)
             lines.append(f"  earlier {spot}")
         if self.clocks_taken >= 0:
             between = f"the time model puts {self.clocks_between} clocks between the two"
             lines.append(f"  {between}; the operation takes {self.clocks_taken}")
-        lines.append(f"  {f'{self.kernel}: ' if self.kernel and self.start < 0 else ''}{self._waves_and_count()}")
+        lines.append(f"  {f'{self.kernel}: ' if self.kernel and not self.at else ''}{self._waves_and_count()}")
         if self.when:
             lines.append(f"  first at {self.when}")
         if self.places:
@@ -107,9 +110,9 @@ class Finding:
             places = "places" if self.other_pc is None else "pairs of places"
             lines.append(f"  one cause shows at {self.pairs} {places}, {shown}:")
             for place in self.places:
-                at = self._spot(place.pc, place.text, place.source)
+                at = self._spot(place.at, place.pc, place.text, place.source)
                 if place.other_pc is not None:
-                    at += f", earlier {self._spot(place.other_pc, place.other_text, place.other_source)}"
+                    at += f", earlier {self._spot(place.other_at, place.other_pc, place.other_text, place.other_source)}"
                 lines.append(f"    {at}" + (f"; seen {times(place.count)}" if place.count else ""))
         return "\n".join(lines)
 
@@ -119,9 +122,10 @@ class Finding:
 
         return f"<pre>{escape(str(self))}</pre>"
 
-    def _spot(self, pc: int, shown: str, *lines: str) -> str:
+    @staticmethod
+    def _spot(at: str, pc: int, shown: str, *lines: str) -> str:
         where = ", ".join(line for line in lines if line)
-        return f"{code_address(self.kernel, self.start, pc)} `{shown}`" + (f" ({where})" if where else "")
+        return f"{at or f'{pc:#x}'} `{shown}`" + (f" ({where})" if where else "")
 
     def _waves_and_count(self) -> str:
         """Describes the wave and the number of occurrences, or the path if nothing ran."""
@@ -161,15 +165,6 @@ PATHS: dict[Certainty, str] = {
     "some path": "on some path",
     "addresses": "certain if both touch the same LDS",
 }  # fmt: skip
-
-
-def code_address(kernel: str, start: int, pc: int) -> str:
-    """Returns an address in code as users read and type it, `gemm+0x98`: bytes from the kernel's first instruction.
-
-    kernel: its name; C++ parameters are left out. pc: virtual address. Returns only `pc` if the kernel's start is unknown (-1)
-    or comes after it.
-    """
-    return f"{without_parameters(kernel)}+{pc - start:#x}" if 0 <= start <= pc else f"{pc:#x}"
 
 
 def moment(workgroup: tuple[int, int, int], wave: int, retired: int) -> str:
@@ -266,7 +261,8 @@ def of_one_cause(group: Sequence[Finding]) -> Finding:
     if not others:
         return first
     places = tuple(
-        FindingPlace(f.pc, f.text, f.source, f.other_pc, f.other_text, f.other_source, f.count) for f in others[:SHOWN]
+        FindingPlace(f.pc, f.at, f.text, f.source, f.other_pc, f.other_at, f.other_text, f.other_source, f.count)
+        for f in others[:SHOWN]
     )
     return replace(first, pairs=len(group), places=places)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.engine.dispatch import Dispatch
-from simgpu.engine.finding import Finding, code_address, lanes_of, moment
+from simgpu.engine.finding import Finding, lanes_of, moment
 from simgpu.hardware.code_object.frames import library_words
 from simgpu.hardware.isa import text
 
@@ -36,14 +36,14 @@ class Location:
     text: str  # as LLVM prints it
     source: str  # the user's file:line, or ""
     frames: tuple[str, ...]  # that line and the lines inlined there, innermost first, see `Finding.frames`
-    name: str  # as `code_address` prints it
+    name: str  # as `CodeObject.address_name` prints it
 
 
 def location_of(launch: Dispatch, record: int) -> Location:
     """Returns the location of a record's instruction."""
     inst = launch.instruction(record)
     pc = launch.program.base + 4 * record - launch.bias
-    name = code_address(launch.info.title, launch.info.start, pc)
+    name = launch.code.address_name(launch.info, pc)
     return Location(pc, text(inst) if inst is not None else "", *launch.code.debug.place(pc), name)
 
 
@@ -59,13 +59,16 @@ def finding_at(
     here = location_of(launch, record)
     if earlier is not None:
         there = location_of(by or launch, earlier)
-        fields |= {"other_pc": there.pc, "other_text": there.text, "other_source": there.source, "other_frames": there.frames}
+        fields |= {
+            "other_pc": there.pc, "other_at": there.name, "other_text": there.text, "other_source": there.source,
+            "other_frames": there.frames,
+        }  # fmt: skip
     if event is not None:
         seen = {"wave": event.wave, "workgroup": event.workgroup, "lanes": lanes_of(event.lanes), "count": event.count}
         if event.retired >= 0:
             seen["when"] = moment(event.workgroup, event.wave, event.retired)
         fields = seen | fields
-    fields |= {"source": here.source, "frames": here.frames, "kernel": launch.info.title, "start": launch.info.start}
+    fields |= {"source": here.source, "frames": here.frames, "kernel": launch.info.title, "at": here.name}
     return Finding(kind, message, here.pc, here.text, **fields)
 
 
@@ -76,7 +79,7 @@ def place(launch: Dispatch, index: int) -> str:
     virtual = launch.program.base + 4 * index - launch.bias
     line, frames = launch.code.debug.place(virtual)
     library = library_words(line, frames)
-    at = code_address(launch.info.title, launch.info.start, virtual)
+    at = launch.code.address_name(launch.info, virtual)
     return f"{at} (pc {virtual:#x}) `{shown}`" + (f" at {line}" if line else "") + (f" ({library})" if library else "")
 
 

@@ -51,6 +51,7 @@ CAPABILITIES = {
 }  # fmt: skip
 SCOPES = ("Locals", "Globals", "Instruction", "VGPR", "AGPR", "SGPR", "State", "Arrays")
 SCOPE_BITS, LANES_OF = 8, 1 << 20  # of variablesReference: wave << 8 | scope; + LANES_OF · (1 + register) for a register's lanes
+FRAMES = 1 << 10  # frameId: level * FRAMES + wave + 1; level 0 is the innermost function
 OBJECTS = 1 << 29  # variablesReference of the first object with parts that was sent at this stop
 REASONS = {"breakpoint": "breakpoint", "watchpoint": "data breakpoint", "step": "step", "goto": "goto", "beginning": "entry",
            "interrupted": "pause", "fault": "exception", "ended": "pause"}  # fmt: skip
@@ -296,15 +297,16 @@ class Adapter:
 
     def on_stackTrace(self, arguments: dict[str, Any]) -> dict[str, Any]:
         held, wave = self._debugger(), self._wave(arguments)
-        record = held.record(wave)
-        file, _, line = held.code.line(record).rpartition(":")
-        frame: dict[str, Any] = {
-            "id": wave + 1, "name": f"{held.code.address(record)}  {held.code.text(record)}", "line": int(line or 0), "column": 1,
-            "instructionPointerReference": f"{held.code.virtual(record):#x}",
-        }  # fmt: skip
-        if file:
-            frame["source"] = self._source(file)
-        return {"stackFrames": [frame], "totalFrames": 1}
+        frames = []
+        for level, each in enumerate(views.stack(held, wave)):
+            file, _, line = (each.line if level else held.code.line(each.record)).rpartition(":")
+            name = each.function if level else f"{held.code.address(each.record)}  {held.code.text(each.record)}"
+            frame: dict[str, Any] = {
+                "id": level * FRAMES + wave + 1, "name": name, "line": int(line or 0), "column": 1,
+                "instructionPointerReference": f"{held.code.virtual(each.record):#x}",
+            }  # fmt: skip
+            frames.append({**frame, "source": self._source(file)} if file else frame)
+        return {"stackFrames": frames, "totalFrames": len(frames)}
 
     def _source(self, file: str) -> dict[str, Any]:
         if self._path and Path(self._path).name == Path(file).name:
@@ -320,8 +322,10 @@ class Adapter:
         return {"content": self._subject.source, "mimeType": "text/x-asm"}
 
     def on_scopes(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        wave = int(arguments["frameId"]) - 1
+        level, wave = divmod(int(arguments["frameId"]) - 1, FRAMES)
         self._debugger().wave_place(wave)
+        if level:  # nothing says where a caller's variables and registers are kept
+            return {"scopes": []}
         return {"scopes": [
             {"name": name, "variablesReference": (wave + 1) << SCOPE_BITS | at + 1, "expensive": name in ("VGPR", "AGPR")}
             for at, name in enumerate(SCOPES)
@@ -412,7 +416,7 @@ class Adapter:
         from simgpu.debugger.assign import assign
 
         if "frameId" in arguments:
-            self._debugger().select(int(arguments["frameId"]) - 1)
+            self._debugger().select((int(arguments["frameId"]) - 1) % FRAMES)
         assign(self._debugger(), str(arguments["expression"]), str(arguments["value"]))
         return {"value": self.on_evaluate({"expression": arguments["expression"]})["result"]}
 
@@ -438,7 +442,7 @@ class Adapter:
     def on_evaluate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         held, text = self._debugger(), str(arguments["expression"]).strip()
         if "frameId" in arguments:
-            held.select(int(arguments["frameId"]) - 1)
+            held.select((int(arguments["frameId"]) - 1) % FRAMES)
         if arguments.get("context") == "repl":
             lines: list[str] = []
             before = held.stop

@@ -34,7 +34,7 @@ class Looking(Commands):
         self.output(views.position_line(self.debugger))
 
     def do_backtrace(self, text: str) -> None:
-        """backtrace: the functions that the instruction is inlined from, innermost first."""
+        """backtrace: the functions that the wave is in, inlined or called, innermost first."""
         for number, line in enumerate(views.frames(self.debugger)):
             self.output(f"#{number}  {line}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -98,15 +98,38 @@ def all_registers(debugger: Debugger) -> Iterator[str]:
             yield f"{f'{file}{number}':5} {{{shown}, ...}}"
 
 
+class StackFrame(NamedTuple):
+    """A function that a wave is in."""
+
+    function: str
+    line: str  # `file:line`, or ""
+    record: int  # of the instruction there, or of the call that has not returned
+    inlined: bool  # True if the next frame's code contains it
+
+    def words(self, debugger: Debugger, innermost: bool) -> str:
+        """Returns text for people. innermost: True for the first frame of a record, which has the address."""
+        where = f"{debugger.code.address(self.record)} " if innermost else ""
+        return f"{where}in {self.function}" + (f" at {self.line}" if self.line else "")
+
+
+def stack(debugger: Debugger, wave: int | None = None) -> Iterator[StackFrame]:
+    """Yields the functions that a wave is in, innermost first: those that its instruction is inlined from, then the same for each
+    call that has not returned."""
+    code = debugger.code
+    for record in (debugger.record(wave), *debugger.calls(wave)):
+        found = code.file.debug.frames(code.virtual(record))
+        for frame in found:
+            yield StackFrame(frame.function or code.title(record), str(frame.line), record, bool(frame.function))
+        if not found:
+            yield StackFrame(code.title(record), "", record, False)
+
+
 def frames(debugger: Debugger) -> Iterator[str]:
-    """Yields the functions that the wave's instruction is inlined from, innermost first, each with its line."""
-    code, record = debugger.code, debugger.record()
-    found = code.file.debug.frames(code.virtual(record))
-    for number, frame in enumerate(found):
-        where = code.address(record) if not number else ""
-        yield " ".join(filter(None, [where, f"in {frame.function or code.info.title}", f"at {frame.line}"]))
-    if not found:
-        yield f"{code.address(record)} in {code.info.title}"
+    """Yields the functions that the current wave is in as text, innermost first."""
+    inside = False
+    for frame in stack(debugger):
+        yield frame.words(debugger, not inside)
+        inside = frame.inlined
 
 
 def source(folders: Sequence[Path], where: str, count: int, here: str = "") -> Iterator[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simgpu.hardware.code_object.code_object import CodeObject
-from simgpu.hardware.code_object.kernels import KernelInfo
+from simgpu.hardware.code_object.kernels import CalledFunction, KernelInfo
 from simgpu.hardware.isa import Instruction, Reg, decode_around, text
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def _arch_vgprs(kernel: KernelInfo, counted: int) -> int:
     return kernel.vgpr_count if kernel.vgpr_count > kernel.agpr_count else counted
 
 
-def listing(code: CodeObject, kernel: KernelInfo) -> list[tuple[int, Instruction | None, str]]:
-    """Returns (byte offset, instruction, text) from the kernel's entry on; undecodable words become `.long`."""
-    raw = code.read(kernel.entry, kernel.code_size)
+def listing(code: CodeObject, part: KernelInfo | CalledFunction) -> list[tuple[int, Instruction | None, str]]:
+    """Returns (byte offset, instruction, text) of a kernel or function from its entry on; undecodable words become `.long`."""
+    raw = code.read(part.entry, part.code_size)
     return [
         (offset, inst, text(inst) if inst is not None else f".long {int.from_bytes(raw[offset : offset + 4], 'little'):#010x}")
         for offset, inst in decode_around(raw, code.target)

@@ -45,11 +45,11 @@ def _describe(code: CodeObject, kernel: KernelInfo, finding: Finding) -> Iterato
             "A model of the compute unit, on which the workgroup's waves come here at the same time, puts "
             f"{finding.clocks_between} clocks between the two and gives the operation {finding.clocks_taken}: {verdict}."
         )
-    yield f"Proposed change: {_change(finding)}"
+    yield f"Proposed change: {_change(kernel, finding)}"
 
 
-def _change(finding: Finding) -> str:
-    before = f"before `{finding.text}` at +{finding.pc - finding.start:#x}."
+def _change(kernel: KernelInfo, finding: Finding) -> str:
+    before = f"before `{finding.text}` at +{finding.pc - kernel.start:#x}."
     if finding.kind == "missing-wait":
         return f"{finding.message.partition(': ')[2].partition(' is needed')[0]} {before}"
     if finding.kind == "hazard":
@@ -72,7 +72,7 @@ def _listing(code: CodeObject, kernel: KernelInfo, finding: Finding) -> Iterator
         if cut and MOST // 2 <= at < MOST // 2 + cut:
             continue
         mark = "<- later" if pc == finding.pc else "<- earlier" if pc == finding.other_pc else ""
-        yield f"    +{pc - finding.start:#07x}  {_words(raw):26}  {words:70} {mark}".rstrip()
+        yield f"    +{pc - kernel.start:#07x}  {_words(raw):26}  {words:70} {mark}".rstrip()
 
 
 def _words(raw: bytes) -> str:

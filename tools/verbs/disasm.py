@@ -1,4 +1,4 @@
-"""`simgpu disasm`: kernels of a code object, with resources, descriptor, arguments and instructions."""
+"""`simgpu disasm`: kernels of a code object, with resources, descriptor, arguments and instructions, and functions they call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simgpu.tools.shared.console import add_json_option, print_json_entries, sho
 
 if TYPE_CHECKING:
     from simgpu.hardware.code_object.code_object import CodeObject
-    from simgpu.hardware.code_object.kernels import KernelInfo
+    from simgpu.hardware.code_object.kernels import CalledFunction, KernelInfo
 
 RESOURCES = (
     "vgpr_count", "agpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count", "group_segment_size",
@@ -31,10 +31,10 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints every kernel. Raises DecodeError for a file that is no code object."""
+    """Prints every kernel and function. Raises DecodeError for a file that is no code object."""
     code = read_code_object(options.file, options.target)
     names = list(code.kernels) if options.kernel is None else [kernel_named(code.kernels, options.kernel)]
-    documents = (_document(code, code.kernels[name]) for name in names)  # one at a time: libraries have thousands of kernels
+    documents = (_kernel_document(code, code.kernels[name]) for name in names)  # one at a time: libraries have thousands of kernels
     if options.json:
         about = {
             "file": options.file,
@@ -42,6 +42,7 @@ def run(options: Namespace) -> int:
             "code_object_version": code.version,
             "xnack": code.xnack,
             "sramecc": code.sramecc,
+            "functions": [] if options.kernel else [_code_document(code, function) for function in code.functions],
         }
         print_json_entries(about, "kernels", documents)
         return 0
@@ -50,19 +51,23 @@ def run(options: Namespace) -> int:
         f"sramecc {code.sramecc}, {len(code.kernels)} kernel(s)"
     )
     for document in documents:
-        _show(document)
+        _show_kernel(document)
+    for function in () if options.kernel else code.functions:
+        document = _code_document(code, function)
+        print(_heading(document))
+        _show_instructions(document)
     return 0
 
 
-def _document(code: CodeObject, kernel: KernelInfo) -> dict[str, Any]:
+def _code_document(code: CodeObject, part: KernelInfo | CalledFunction) -> dict[str, Any]:
     from simgpu.tools.tables.kernel_use import listing
 
     source = None
     instructions = []
-    for offset, inst, text in listing(code, kernel):
-        line = code.source_line(kernel.entry + offset)
+    for offset, inst, text in listing(code, part):
+        line = code.source_line(part.entry + offset)
         size = inst.size if inst else 4
-        raw = code.read(kernel.entry + offset, min(size, kernel.code_size - offset))
+        raw = code.read(part.entry + offset, min(size, part.code_size - offset))
         instructions.append({
             "offset": offset,
             "bytes": raw.hex(),
@@ -71,23 +76,30 @@ def _document(code: CodeObject, kernel: KernelInfo) -> dict[str, Any]:
         })  # fmt: skip
         source = line
     return {
-        "name": kernel.name,
-        "title": kernel.title,
-        "entry": kernel.entry,
-        "code_bytes": kernel.code_size,
-        "resources": {name: getattr(kernel, name) for name in RESOURCES},
-        "descriptor": asdict(kernel.descriptor),
-        "arguments": [asdict(argument) for argument in kernel.arguments],
+        "name": part.name,
+        "title": part.title,
+        "entry": part.entry,
+        "code_bytes": part.code_size,
         "instructions": instructions,
     }
 
 
-def _show(document: dict[str, Any]) -> None:
-    instructions = document["instructions"]
-    print(
-        f"\n{document['title']}: {len(instructions)} instructions, "
-        f"{document['code_bytes']} bytes at {document['entry']:#x}"
-    )
+def _kernel_document(code: CodeObject, kernel: KernelInfo) -> dict[str, Any]:
+    return {
+        **_code_document(code, kernel),
+        "resources": {name: getattr(kernel, name) for name in RESOURCES},
+        "descriptor": asdict(kernel.descriptor),
+        "arguments": [asdict(argument) for argument in kernel.arguments],
+    }
+
+
+def _heading(document: dict[str, Any]) -> str:
+    count = len(document["instructions"])
+    return f"\n{document['title']}: {count} instructions, {document['code_bytes']} bytes at {document['entry']:#x}"
+
+
+def _show_kernel(document: dict[str, Any]) -> None:
+    print(_heading(document))
     show(table("Resources (metadata)", ("field", "value"), _fields(document["resources"])))
     present = {name: value for name, value in document["descriptor"].items() if value}
     show(table("Kernel descriptor (fields that are not named are 0)", ("field", "value"), _fields(present)))
@@ -98,8 +110,12 @@ def _show(document: dict[str, Any]) -> None:
     ]
     if rows:
         show(table("Arguments", columns, rows))
+    _show_instructions(document)
+
+
+def _show_instructions(document: dict[str, Any]) -> None:
     print()
-    for row in instructions:
+    for row in document["instructions"]:
         if row["source"]:
             print(f"; {row['source']}")
         words = bytes.fromhex(row["bytes"])

@@ -6,7 +6,7 @@ import json
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from simgpu.checks.lint.causes import TOLERATED
-from simgpu.engine.finding import Finding, code_address
+from simgpu.engine.finding import Finding
 from simgpu.hardware.targets import architecture
 from simgpu.tools.cases.file_kernel import kernel_named
 from simgpu.tools.cases.sources import FILE, read_code_object
@@ -77,6 +77,5 @@ def run(options: Namespace) -> int:
 def _line(finding: Finding) -> str:
     """Formats a finding of a rule that shipped kernels break everywhere: the first pair of places, and the number of pairs."""
     places = f"{finding.pairs} pairs of places, the first at" if finding.pairs > 1 else "at"
-    spot = code_address(finding.kernel, finding.start, finding.pc)
-    where = f"{places} {spot} `{finding.text}`"
+    where = f"{places} {finding.at} `{finding.text}`"
     return f"{finding.severity}: {finding.kind}: {finding.rule}: {where} (shipped kernels break this rule everywhere)"

@@ -187,11 +187,14 @@ class FindingList:
         other = pair.earlier if pair is not None else other
         if other is not None:
             line, frames = self.code.debug.place(other.pc)
-            fields |= {"other_pc": other.pc, "other_text": text(other.inst), "other_source": line, "other_frames": frames}
+            fields |= {
+                "other_pc": other.pc, "other_at": self.code.address_name(self.kernel, other.pc), "other_text": text(other.inst),
+                "other_source": line, "other_frames": frames,
+            }  # fmt: skip
         line, frames = self.code.debug.place(pc)
         finding = Finding(
             kind, message, pc, "" if step is None else text(step.inst), count=0, severity="error" if error else "note",
-            source=line, frames=frames, kernel=self.kernel.title, start=self.kernel.start, **fields,
+            source=line, frames=frames, kernel=self.kernel.title, at=self.code.address_name(self.kernel, pc), **fields,
         )  # fmt: skip
         key = kind, pc, finding.other_pc, finding.place if kind in BY_PLACE else ""
         had = self.found.get(key)

@@ -15,9 +15,6 @@ from simgpu.checks.races.cells import (  # fmt: skip
     mark_shared,
     note_first,
     note_second,
-    note_writer,
-    split,
-    whole_lines,
 )
 from simgpu.checks.races.knowledge import NOTHING, SCALAR_STALE, ClashCause, compare_and_swap, is_full, link_at, new_link
 from simgpu.checks.races.lds.carried import ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, WRITES
@@ -241,7 +238,7 @@ def record_access(access: CellAccess, cells: int, first: int, count: int) -> Non
     marks = area.maps[c.LINE_MARKS if cells == c.LINE_WRITER else c.MARKS]
     dwords = octets(marks + first // per, (first + count - 1) // per - first // per + 1)
     if flags & WRITES:
-        note_writer(words(area.maps[cells] + 8 * first, count), tag)
+        c.note_writer(words(area.maps[cells] + 8 * first, count), tag)
         area.written = 1
         add_mark(dwords, c.WRITTEN_MARK)
     if not flags & WRITES or tag & c.ATOMIC:
@@ -271,11 +268,11 @@ def access_range(access: CellAccess, start: int, nbytes: int, size: int, lane: i
     area = access.area
     if (start | nbytes) & ((1 << c.LINE_SHIFT) - 1) == 0:
         line, lines = start >> c.LINE_SHIFT, nbytes >> c.LINE_SHIFT
-        if whole_lines(area, line, lines):
+        if c.whole_lines(area, line, lines):
             compare_with_cells(access, c.LINE_WRITER, line, lines, Cover(start, 1 << c.LINE_SHIFT, size, lane))
             record_access(access, c.LINE_WRITER, line, lines)
             return
-    split(area, start, nbytes)
+    c.split(area, start, nbytes)
     first, last = start >> 2, (start + nbytes - 1) >> 2
     count = last - first + 1
     if (start | nbytes) & 3 == 0:
@@ -293,8 +290,7 @@ def access_range(access: CellAccess, start: int, nbytes: int, size: int, lane: i
 
 @part
 def access_runs(access: CellAccess, lanes: int, offsets: np.ndarray, size: int) -> None:
-    """Does `access_range` for each run of lanes whose bytes are consecutive. Lanes that load the bytes of the lane before add
-    nothing."""
+    """Does `access_range` for each run of consecutive bytes. Lanes that load the bytes of the lane before add nothing."""
     writes, lane = access.flags & WRITES, 0
     while lane < LANES:
         if lanes >> lane & 1 == 0:

@@ -343,3 +343,34 @@ def test_a_session_ends_with_its_client() -> None:
     deep, sink = b"[" * 100_000, io.BytesIO()
     Adapter(Channel(io.BytesIO(b"Content-Length: %d\r\n\r\n%s" % (len(deep), deep)), sink)).serve()
     assert b"no JSON" in sink.getvalue()
+
+
+CALLS = """
+__device__ __attribute__((noinline)) float twice(float x)
+{
+    return x + x;
+}
+
+extern "C" __global__ void k(float *out)
+{
+    out[threadIdx.x] = twice(threadIdx.x);
+}
+"""
+
+
+def test_the_stack_has_the_callers_of_a_function(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "calls.hip"
+    file.write_text(CALLS)
+    client.asked("initialize", adapterID="simgpu")
+    options = ["--target", "mi300x", "--grid", "1", "--arg", "zeros:f32:64", "--threads", "1"]
+    client.asked("launch", program=str(file), args=options)
+    assert client.message()["event"] == "initialized"
+    client.asked("setBreakpoints", source={"path": str(file)}, breakpoints=[{"line": 4}])
+    client.asked("configurationDone")
+    client.stopped()
+    client.run("continue", threadId=1)
+    inner, outer = client.asked("stackTrace", threadId=1)["stackFrames"]
+    assert inner["name"].startswith("twice+0x") and inner["line"] == 4
+    assert (outer["name"], outer["line"], outer["source"]["path"]) == ("k", 9, str(file))
+    assert client.asked("scopes", frameId=inner["id"])["scopes"] and not client.asked("scopes", frameId=outer["id"])["scopes"]
+    assert client.asked("evaluate", expression="s33", frameId=outer["id"])["result"]

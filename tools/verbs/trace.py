@@ -24,6 +24,7 @@ from simgpu.tools.shared.outputs import claim
 from simgpu.tools.shared.parser import Parser
 
 if TYPE_CHECKING:
+    from simgpu import Kernel
     from simgpu.debugger.snapshot import Snapshot
     from simgpu.hardware.code_object.code_object import CodeObject
     from simgpu.hardware.isa.instruction import Reg
@@ -111,7 +112,7 @@ def run(options: Namespace) -> int:
         ])  # fmt: skip
     else:
         for snapshot, tiles in zip(snapshots, compared, strict=True):
-            show(*_lines(subject.kernel.title, snapshot))
+            show(*_lines(subject.kernel, snapshot))
             if not tiles or options.show:
                 show(*_tables(snapshot, chosen, options.view, lanes))
             for comparison in tiles:
@@ -131,7 +132,7 @@ def _save_page(
     watched = WatchedLaunch(kernel, subject.call, origins=subject.origins).look(options.wave)
     rows = {offset: row for row, (offset, _, _) in enumerate(watched.rows)}
     watched.stops = [
-        {"row": rows.get(one.pc, 0), "text": one.text, "who": _lines(kernel.title, one)[1].plain,
+        {"row": rows.get(one.pc, 0), "text": one.text, "who": _lines(kernel, one)[1].plain,
          "tables": [(sheet.title, sheet.columns, [[cell.plain for cell in row] for row in sheet.rows])
                     for sheet in _tables(one, chosen, options.view, lanes)]}
         for one in snapshots
@@ -236,11 +237,12 @@ def _choose_registers(snapshot: Snapshot, chosen: list[Reg] | None) -> list[Reg]
     return list(dict.fromkeys(own))
 
 
-def _lines(kernel: str, snapshot: Snapshot) -> list[Text]:
+def _lines(kernel: Kernel, snapshot: Snapshot) -> list[Text]:
+    place = kernel.module.code.address_name(kernel.info, kernel.info.start + snapshot.pc)
     at = f" at {snapshot.line}" if snapshot.line else ""
     who = f"workgroup {','.join(map(str, snapshot.group))}, wave {snapshot.wave}, visit {snapshot.hit}"
     return [
-        Text(f"before {kernel}+{snapshot.pc:#x}  {snapshot.text}{at}", "bold"),
+        Text(f"before {place}  {snapshot.text}{at}", "bold"),
         Text(f"{who}; exec {snapshot.exec:#018x}, vcc {snapshot.vcc:#018x}, scc {snapshot.scc}"),
     ]
 

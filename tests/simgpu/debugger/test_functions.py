@@ -148,12 +148,14 @@ def test_findings_name_the_function(kernels: simgpu.Module) -> None:
     assert any(each.other_at.startswith("twice+") for each in run.findings)  # the load of data that nothing wrote
 
 
-def test_disasm_prints_functions(kernels: simgpu.Module, tmp_path: Path) -> None:
+def test_disasm_and_trace_name_functions(kernels: simgpu.Module, tmp_path: Path) -> None:
     file = tmp_path / "calls.co"
     file.write_bytes(kernels.code.data)
 
-    def disasm(*options: str) -> str:
-        command = [sys.executable, "-m", "simgpu", "disasm", file, *options]
+    def printed(verb: str, *options: str) -> str:
+        command = [sys.executable, "-m", "simgpu", verb, str(file), *options]
         return subprocess.run(command, text=True, capture_output=True, check=True).stdout
 
-    assert "\ntwice(float const*, int): " in disasm() and "twice(" not in disasm("--kernel", "k")
+    assert "\ntwice(float const*, int): " in printed("disasm") and "twice(" not in printed("disasm", "--kernel", "k")
+    launch = ["--kernel", "k", "--grid", "1", "--arg", "zeros:f32:128", "--arg", "zeros:f32:64"]
+    assert printed("trace", "--at", "twice+0x0", *launch).startswith("before twice+0x0  s_waitcnt")

@@ -9,5 +9,4 @@
     toolchain.py     text to code object by clang and lld
     emitted.py       EmittedKernel: text, resources, launch
     kernel.py        KernelBuilder, which builds a kernel from these parts
-    liveness.py      registers that are still read
 """

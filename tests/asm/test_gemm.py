@@ -18,8 +18,6 @@ pytest.importorskip("simgpu")
 
 import simgpu
 from simgpu import asm
-from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.builder.liveness import live_registers, ranges
 from simgpu.asm.gemm.operands import TileLayouts, check
 from simgpu.asm.gemm.turn import Turn
 from simgpu.hardware import target as board
@@ -543,23 +541,6 @@ def test_a_listing_has_bytes_lines_and_live_registers():
     matrix = next(line for line in listing_lines(kernel, code) if "v_mfma" in line.text)
     assert " a0-" in matrix.live and matrix.where.startswith("gemm/emitter.py:") and "C[0][0] += A[0] B[0]" in matrix.note
     assert matrix.raw in matrix.render() and matrix.live in matrix.render()
-
-
-def test_liveness_follows_reads_writes_and_branches():
-    k = KernelBuilder("live", "gfx908", 64)
-    skip = k.new_label("skip")
-    k.v_mov_b32(k.v[1], 0)
-    k.v_mov_b32(k.v[2], 0)
-    k.s_cbranch_scc1(skip)
-    k.v_add_u32(k.v[1], k.v[1], k.v[3])
-    k.label(skip)
-    k.v_add_u32(k.v[4], k.v[1], k.v[2])
-    k.buffer_store_dword(k.v[4], k.v[5], k.s[8:11], 0, offen=True)
-    k.s_endpgm()
-    live = [ranges(registers) for registers in live_registers(k.finish().items)]
-    assert live[0].startswith("v1,3,5 ") and live[1].startswith("v1-3,5 ")
-    assert live[2].startswith("v1-3,5 ") and live[3].startswith("v1-2,5 ") and live[4].startswith("v4-5 ")
-    assert live[5] == live[6] == ""
 
 
 # -- errors ----------------------------------------------------------------------------------

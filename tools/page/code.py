@@ -11,11 +11,11 @@ from simgpu.checks.lint.steps import LintStep
 from simgpu.engine.accounts import bytes_moved, instruction_class
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.code_object.kernels import KernelInfo
-from simgpu.hardware.isa.code.flow import successors
 from simgpu.hardware.isa.fidelity import fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.tools.shared.source_files import source_lines
 from simgpu.tools.tables.kernel_use import listing
+from simgpu.tools.tables.live_registers import live_registers, ranges
 
 if TYPE_CHECKING:
     from simgpu import Finding, Run
@@ -82,7 +82,7 @@ def code_document(
     return {
         "columns": {name: values for name, values in columns.items() if any(values)},
         "jumps": [[number, target] for number, target in enumerate(targets) if target is not None],
-        "live": [_ranges(held) for held in live],
+        "live": [ranges(held) for held in live],
         "lines": names,
         "files": _files(names, (*folders, *beside)),
         "findings": [_finding(finding, at, info.start) for finding in findings],
@@ -124,54 +124,3 @@ def _files(names: Sequence[str], folders: Sequence[Path]) -> dict[str, list[str]
     """Returns the lines of the source files that exist here, by name; none of a file that is too long for a page."""
     found = {name: source_lines(name, folders) for name in dict.fromkeys(name.rpartition(":")[0] for name in names)}
     return {name: lines for name, lines in found.items() if lines is not None and len(lines) <= MOST_LINES}
-
-
-# -- live registers --------------------------------------------------------------------------------
-
-
-def live_registers(steps: Sequence[LintStep | None], at: Mapping[int, int]) -> list[int]:
-    """Returns for each instruction the registers that are live after it, as bits of `simgpu.checks.lint.registers`.
-
-    It works backwards to a fixed point along branches within the kernel. A write counts as whole for any EXEC, unless only a
-    part of the register is written. at: rows by address.
-    """
-    following = [
-        [at[pc] for pc in successors(step.inst, step.pc) if pc in at] if step is not None else [] for step in steps
-    ]
-    before, behind = [0] * len(steps), [0] * len(steps)
-    changed = True
-    while changed:
-        changed = False
-        for number in range(len(steps) - 1, -1, -1):
-            held = 0
-            for other in following[number]:
-                held |= before[other]
-            behind[number] = held
-            step = steps[number]
-            if step is not None:
-                partial = "partial_write" in step.effect.access.classes
-                held = (held if partial else held & ~step.writes) | step.reads
-            if held != before[number]:
-                before[number], changed = held, True
-    return behind
-
-
-def _ranges(held: int) -> str:
-    """Formats registers as `v0-3,7 a0-63 s4`."""
-    parts = []
-    for file, first in FILES.items():
-        if file not in "vas":
-            continue
-        bits = held >> first & (1 << (256 if file != "s" else 128)) - 1
-        runs, at = [], 0
-        while bits:
-            skip = (bits & -bits).bit_length() - 1
-            bits >>= skip
-            length = (~bits & bits + 1).bit_length() - 1
-            at += skip
-            runs.append(f"{at}" if length == 1 else f"{at}-{at + length - 1}")
-            bits >>= length
-            at += length
-        if runs:
-            parts.append(file + ",".join(runs))
-    return " ".join(parts)

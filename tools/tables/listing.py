@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simgpu.asm.builder.instruction import Instr
-from simgpu.asm.builder.liveness import live_registers, ranges
 from simgpu.asm.builder.waits import Label
+from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import ToolchainError
 from simgpu.tools.tables.kernel_use import listing
+from simgpu.tools.tables.live_registers import live_registers, ranges
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
@@ -52,7 +53,9 @@ def listing_lines(kernel: EmittedKernel, code: CodeObject) -> list[ListingLine]:
     if len(decoded) != len(emitted):
         raise ToolchainError(f"{kernel.name}: {len(emitted)} instructions were emitted, the code object has {len(decoded)}")
     raw = code.read(info.entry, info.code_size)
-    rows = iter(zip(decoded, emitted, live_registers(kernel.items), strict=True))
+    steps = [LintStep(info.entry + offset, inst) if inst is not None else None for offset, inst, _ in decoded]
+    at = {info.entry + offset: number for number, (offset, *_) in enumerate(decoded)}
+    rows = iter(zip(decoded, emitted, live_registers(steps, at), strict=True))
     lines: list[ListingLine] = []
     for item in kernel.items:
         if isinstance(item, Instr):

@@ -1,19 +1,22 @@
-"""A kernel's instructions with their costs: against the run's own counters, the emitter's liveness, the code's branches."""
+"""A kernel's instructions with their costs: against the run's own counters, a search of paths, the code's branches."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from simgpu import Device, asm
-from simgpu.asm.builder.instruction import Instr
-from simgpu.asm.builder.liveness import live_registers, ranges
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.checks.lint.registers import bits
+from simgpu.checks.lint.steps import LintStep
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.isa.code.flow import successors
 from simgpu.operators import Softmax, SoftmaxProblem, TiledComputation
 from simgpu.tools.page.code import code_document, listing_rows
 from simgpu.tools.page.launched import launches_document
 from simgpu.tools.page.watching import Watching
+from simgpu.tools.tables.live_registers import live_registers, ranges
 
 TREES = (
     TiledComputation(40, 33, 70, target="mi300x", dtype="f16"),
@@ -22,20 +25,58 @@ TREES = (
 )
 
 
-@pytest.mark.parametrize("tree", TREES, ids=lambda tree: f"{type(tree).__name__}-{tree.descriptor.arch}")
-def test_live_registers_are_the_emitters(tree: TiledComputation) -> None:
-    """Both analyses go backwards over the same instructions: the emitter's over its items, ours over the decoded bytes."""
-    kernel = asm.emit(tree)
-    device = Device(tree.descriptor.name)
-    module = device.load(kernel.assemble())
-    for step in kernel.steps:
-        info = module[step.name].info
-        document = code_document(module.code, info, listing_rows(module.code, info))
-        want = [ranges(live) for live in live_registers(step.items)]
-        emitted = [item for item in step.items if isinstance(item, Instr)]
-        assert len(document["live"]) == len(emitted)
-        named = [" ".join(part for part in text.split() if part[0] in "vas" and part[1].isdigit()) for text in want]
-        assert document["live"] == named
+def _live(kernel: asm.EmittedKernel) -> tuple[list[LintStep], list[int]]:
+    """Returns a kernel's decoded instructions, and the registers that are live after each."""
+    code = CodeObject.parse(kernel.assemble())
+    rows = [(pc, inst) for pc, inst, _ in listing_rows(code, code.kernels[kernel.name]) if inst is not None]
+    steps = [LintStep(pc, inst) for pc, inst in rows]
+    return steps, live_registers(steps, {pc: number for number, (pc, _) in enumerate(rows)})
+
+
+def test_live_registers_by_a_search_of_paths() -> None:
+    """Each register is followed forwards until it is read or overwritten; the analysis goes backwards to a fixed point."""
+    steps, live = _live(asm.emit(TREES[1]))
+    at = {step.pc: number for number, step in enumerate(steps)}
+    following = [[at[pc] for pc in successors(step.inst, step.pc) if pc in at] for step in steps]
+    assert sum(len(after) == 2 for after in following) >= 2  # it has branches
+    every = 0
+    for step in steps:
+        every |= step.touched
+
+    def is_read(number: int, register: int) -> bool:
+        work, visited = list(following[number]), set()
+        while work:
+            if (here := work.pop()) in visited:
+                continue
+            visited.add(here)
+            if steps[here].reads & register:
+                return True
+            if not steps[here].writes & register or "partial_write" in steps[here].effect.access.classes:
+                work += following[here]
+        return False
+
+    registers = [1 << position for position in range(every.bit_length()) if every >> position & 1]
+    for number in range(0, len(steps), 23):
+        want = sum(register for register in registers if is_read(number, register))
+        assert live[number] == want, steps[number].inst
+
+
+def test_live_registers_follow_reads_writes_and_branches() -> None:
+    k = KernelBuilder("live", "gfx908", 64)
+    skip = k.new_label("skip")
+    k.v_mov_b32(k.v[1], 0)
+    k.v_mov_b32(k.v[2], 0)
+    k.s_cbranch_scc1(skip)
+    k.v_add_u32(k.v[1], k.v[1], k.v[3])
+    k.label(skip)
+    k.v_add_u32(k.v[4], k.v[1], k.v[2])
+    k.buffer_store_dword(k.v[4], k.v[5], k.s[8:11], 0, offen=True)
+    k.s_endpgm()
+    live = [ranges(registers) for registers in _live(k.finish())[1]]
+    assert live[0].startswith("v1,3,5 ") and live[1].startswith("v1-3,5 ")
+    assert live[2].startswith("v1-3,5 ") and live[3].startswith("v1-2,5 ") and live[4].startswith("v4-5 ")
+    assert live[0].endswith(" scc") and live[5] == live[6] == ""
+    assert ranges(bits(["vcc", ("a", 3)])) == "a3 vcc"
 
 
 def test_columns_add_up_to_the_counters() -> None:
@@ -101,7 +142,7 @@ loop:
     assert document["columns"]["executions"] == [5, 15, 15, 15, 5]
     assert document["jumps"] == [[3, 1]]
     assert [document["lines"][at] for at in document["columns"]["line"]] == ["k.s:7", "k.s:9", "k.s:10", "k.s:11", "k.s:12"]
-    assert document["live"] == ["s0", "s0", "s0", "s0", ""]
+    assert document["live"] == ["s0", "s0", "s0 scc", "s0", ""]
 
 
 KERNEL = """

@@ -15,8 +15,6 @@ that some query sees only in part are masked, out of line.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from simgpu.asm.attention.frame import LSE, STATISTICS, check
 from simgpu.asm.attention.fused import WaveEmitter
 from simgpu.asm.attention.merge import STATE_BYTES, AttentionOutput, Merge
@@ -26,7 +24,7 @@ from simgpu.asm.attention.shared.emitter import SharedEmitter
 from simgpu.asm.attention.wave import KeyWave, Pages, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import of
-from simgpu.asm.builder.interleave import interleave, stream
+from simgpu.asm.builder.interleave import overlap
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
@@ -151,21 +149,15 @@ class ChainedEmitter(WaveEmitter):
         refill = not shape.narrow and self.pages is None
         if not shape.narrow and self.pages is not None:
             wide = self._load_paged_values
-        self._overlap("S^T, first half", lambda: wave.scores(first, fresh=True), narrow)
+        k.comment("S^T, first half")
+        overlap(k, LEAD, lambda: wave.scores(first, fresh=True), narrow)
+        k.comment("S^T, other half; softmax of the first" if other else "softmax")
         if other:
-            self._overlap(
-                "S^T, other half; softmax of the first",
-                lambda: wave.scores(other[0], fresh=False),
-                lambda: self.softmax.update(first),
-            )
+            overlap(k, LEAD, lambda: wave.scores(other[0], fresh=False), lambda: self.softmax.update(first))
         else:
-            k.comment("softmax")
             self.softmax.update(first)
-        self._overlap(
-            "O^T, first half" + "; softmax of the other" * bool(other),
-            lambda: wave.values(first, refill=refill and not other),
-            lambda: self._behind_first_values(other),
-        )
+        k.comment("O^T, first half" + "; softmax of the other" * bool(other))
+        overlap(k, LEAD, lambda: wave.values(first, refill=refill and not other), lambda: self._behind_first_values(other))
         if other:
             k.comment("O^T, other half")
             wave.values(other[0], refill=refill)
@@ -205,15 +197,6 @@ class ChainedEmitter(WaveEmitter):
     def _load_paged_values(self) -> None:
         self._load_values()
         self._next_pages()
-
-    def _overlap(self, name: str, products: Callable[[], object], filler: Callable[[], object]) -> None:
-        k = self.k
-        k.comment(name)
-        with stream(k) as main:
-            products()
-        with stream(k) as behind:
-            filler()
-        k.items += interleave(main, behind, LEAD)
 
     # -- epilogue ----------------------------------------------------------------------------
 

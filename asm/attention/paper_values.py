@@ -8,7 +8,7 @@ from simgpu.asm.attention.shape import widest
 from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import clip
-from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, Narrowing, widen
+from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, Narrowing, gather_column, widen
 from simgpu.asm.parts.matrix import read_scaled, scale
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper.registers import FRAGMENTS, GROUPS, QUAD, chunks
@@ -111,11 +111,8 @@ class MatrixValues(PaperEmitter):
 
     def _interleave(self, block: int) -> None:
         """Interleaves a lane's four rows of V, of 2-byte elements, into the fragments of each column atom."""
-        _, wide = self.blocks[block]
-        for w in range(wide):
-            for pair in (0, 1):
-                first, second = (self._quad(2 * pair + n)[w // 2] for n in (0, 1))
-                self.k.v_perm_b32(self.columns[2 * w + pair], second, first, self.pack[w % 2])
+        for w in range(self.blocks[block][1]):
+            gather_column(self.k, self.columns[2 * w : 2 * w + 2], [self._quad(n) for n in range(QUAD)], w, self.pack)
 
     def _read_weights(self, step: int) -> None:
         k = self.k

@@ -10,7 +10,7 @@ from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import advance_buffer, buffer_at
-from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
+from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, gather_column
 from simgpu.asm.parts.transpose import HIGH_BYTES, LOW_BYTES
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
@@ -221,18 +221,14 @@ class KeyWave(WaveRegisters):
         if self.shape.kind_kv:
             self._widen_rows()
             return
-        k, shape = self.k, self.shape
-        low, high = self.pack
+        shape = self.shape
         for a in range(shape.na):
             for block, (_, wide) in enumerate(shape.blocks):
                 rows = [self.value_row(a, s, block) for s in range(QUAD)]
                 for w in range(wide):
                     t = shape.atoms_of(block)[w]
-                    start = t * 2 * shape.na + 2 * a
-                    for pair in (0, 1):
-                        first, second = (rows[2 * pair + n][w // 2] for n in (0, 1))
-                        k.v_perm_b32(self.ranges["V fragments"][start + pair], second, first, high if w % 2 else low,
-                                     note=f"V[{t}]: keys {16 * a + 2 * pair}, {16 * a + 2 * pair + 1} + 4g")  # fmt: skip
+                    target = self.ranges["V fragments"].group(t * shape.na + a, 2)
+                    gather_column(self.k, target, rows, w, self.pack, f"V[{t}]: two of keys {16 * a} + 4g..")
 
 
 def row_offsets(k: KernelBuilder, stride: Reg, rows: Sequence[int], name: str) -> list[Reg | int]:

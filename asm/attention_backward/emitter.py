@@ -30,7 +30,7 @@ from simgpu.asm.attention_backward.moves import HALF, QUAD, Reads, TileMoves
 from simgpu.asm.attention_backward.weights import AtomPart, Weights, halves
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import log2, of
-from simgpu.asm.builder.interleave import interleave, stream
+from simgpu.asm.builder.interleave import overlap
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import buffer_at
@@ -313,18 +313,18 @@ class GradientEmitter(Visitor):
         for name, number, follow in (("S", 1, weights.probabilities), ("dP", 2, weights.gradients)):
             for part in self.parts:
                 k.comment(f"GradientWarp: {name} of own atoms {part.own}, atoms {part.other}")
-                self._overlap(partial(self._scores, number, name, part), previous, *staging[:1])
+                overlap(k, LEAD, partial(self._scores, number, name, part), previous, *staging[:1])
                 previous, staging = partial(follow, part), staging[1:]
         if self.keys:
             k.comment("dV; dS")
-            self._overlap(partial(self._products, "gradient 2", "P", self.p.dv, results[0]), previous)
+            overlap(k, LEAD, partial(self._products, "gradient 2", "P", self.p.dv, results[0]), previous)
         elif len(results) == 1:
             previous()
         k.comment(plan.results[0])
         for part in results[:-1]:
-            self._overlap(partial(self._products, "gradient 1", "dS", self.p.d, part), previous)
+            overlap(k, LEAD, partial(self._products, "gradient 1", "dS", self.p.d, part), previous)
         statistics = [self._load_statistics] if self.keys else []
-        self._overlap(partial(self._products, "gradient 1", "dS", self.p.d, results[-1]), *statistics)
+        overlap(k, LEAD, partial(self._products, "gradient 1", "dS", self.p.d, results[-1]), *statistics)
         if not reads.crosses:
             k.s_barrier(note="all waves have read the step's rows")
             self._refill(*self.moves)
@@ -335,19 +335,6 @@ class GradientEmitter(Visitor):
         for moves in arrays:
             moves.store(self.halves, self.ranges["transposed"])
             moves.load()
-
-    def _overlap(self, products: Callable[[], None], *fillers: Callable[[], None]) -> None:
-        """Emits products that hide other instructions. Those with scalar ones precede the step's barrier, which has some, too."""
-        k = self.k
-        with stream(k) as main:
-            products()
-        with stream(k) as hidden:
-            for filler in fillers:
-                filler()
-        end = next((n for n, item in enumerate(main) if getattr(item, "mnemonic", "") == "s_barrier"), len(main))
-        if not any(getattr(item, "mnemonic", "").startswith(("s_", "ds_")) for item in hidden):
-            end = len(main)
-        k.items += interleave(main[:end], hidden, LEAD) + main[end:]
 
     def _scores(self, number: int, name: str, part: AtomPart) -> None:
         """Emits the products of S or dP: rows of the step by own rows."""

@@ -12,6 +12,7 @@ from simgpu.asm.attention.frame import advance_within
 from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.parts.buffers import clip
+from simgpu.asm.parts.lanes import gather_column
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention_backward.plan import FRAGMENTS
@@ -94,9 +95,7 @@ class TileMoves:
                 k.ds_write(self.rows_to[number], words, offset=row * tile.row_bytes,
                            note=f"{tile.name}: block {number}, row {row} to LDS")  # fmt: skip
             for column in range(tile.unit_columns if tile.columns else 0):
-                for pair in range(2):
-                    low, high = (self._words(number, 2 * pair + n)[column // 2] for n in range(2))
-                    k.v_perm_b32(target[pair], high, low, halves[column % 2])
+                gather_column(k, target, [self._words(number, row) for row in range(UNIT_ROWS)], column, halves)
                 k.ds_write_b64(self.columns_to[number], target, offset=column * tile.column_bytes,
                                note=f"{tile.name}: block {number}, column {column} to LDS")  # fmt: skip
             if limited:

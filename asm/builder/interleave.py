@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from simgpu.asm.builder.instruction import Instr
 from simgpu.asm.builder.kernel import KernelBuilder
@@ -43,6 +43,22 @@ def interleave(main: Sequence[Item], filler: Sequence[Item], lead: int = 0) -> l
         merged += (item for unit in units[done:due] for item in unit)
         done = max(done, due)
     return merged + [item for unit in units[done:] for item in unit]
+
+
+def overlap(k: KernelBuilder, lead: int, products: Callable[[], object], *fillers: Callable[[], object]) -> None:
+    """Emits products that hide the instructions of the fillers, from product number `lead` on.
+
+    Scalar instructions and accesses to LDS precede a barrier among the products.
+    """
+    with stream(k) as main:
+        products()
+    with stream(k) as hidden:
+        for filler in fillers:
+            filler()
+    end = len(main)
+    if any(getattr(item, "mnemonic", "").startswith(("s_", "ds_")) for item in hidden):
+        end = next((n for n, item in enumerate(main) if getattr(item, "mnemonic", "") == "s_barrier"), end)
+    k.items += interleave(main[:end], hidden, lead) + main[end:]
 
 
 class Backlog:

@@ -190,10 +190,10 @@ class KernelBuilder:
         self._file(operand).free(held)
 
     @contextlib.contextmanager
-    def lend(self, registers: Reg) -> Iterator[None]:
+    def lend(self, *registers: Reg) -> Iterator[None]:
         """Lets the formulas of a block have temporaries in these VGPRs."""
         used = self.v.in_use()
-        self.v.free(registers, listed=True)
+        self.v.free(*registers, listed=True)
         yield
         self.v.restore(used)
 

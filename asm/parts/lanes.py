@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import Operand
@@ -98,6 +100,15 @@ def unpack(k: KernelBuilder, dtype: str, low: Reg, high: Reg, packed: Reg) -> No
         return
     k.v_cvt_f32_f16(low, packed)
     k.v_cvt_f32_f16(high, k.v_lshrrev_b32(high, 16, packed))
+
+
+def gather_column(
+    k: KernelBuilder, target: Reg, rows: Sequence[Reg], column: int, selectors: Sequence[Reg], note: str = ""
+) -> None:  # fmt: skip
+    """Emits target = the 16-bit elements of a column of some rows, two in a register. selectors: of low halves, of high ones."""
+    for pair, low in enumerate(rows[::2]):
+        high, word = rows[2 * pair + 1], column // 2
+        k.v_perm_b32(target[pair], high[word], low[word], selectors[column % 2], note=note)
 
 
 def widen(k: KernelBuilder, dtype: str, value: Reg) -> None:

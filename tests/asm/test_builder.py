@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simgpu import asm
-from simgpu.asm.builder.interleave import Backlog, stream
+from simgpu.asm.builder.interleave import Backlog, overlap, stream
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import RegisterFile, operand_text
 from simgpu.hardware.code_object.code_object import CodeObject
@@ -251,3 +251,26 @@ def test_reads_of_lds_overtake_what_waits_but_no_barrier_and_nothing_of_their_re
     for _ in order[1:]:
         backlog.hide(())
     assert [next(n for n, item in enumerate(behind) if item is one) for one in k.items] == order
+
+
+def test_overlap_hides_fillers_and_keeps_scalar_ones_before_a_barrier():
+    def emitted(filler):
+        k = KernelBuilder("overlap", "gfx942", 64)
+
+        def products():
+            for number in range(4):
+                k.v_mov_b32(k.v[1], number)
+                if number == 1:
+                    k.s_barrier()
+
+        overlap(k, 1, products, lambda: filler(k))
+        return [item.text() for item in k.items]
+
+    vector = emitted(lambda k: [k.v_mov_b32(k.v[2], 8), k.v_mov_b32(k.v[3], 9)])
+    scalar = emitted(lambda k: [k.s_mov_b32(k.s[4], 8), k.v_mov_b32(k.v[3], 9)])
+    assert [text for text in vector if "v2" not in text and "v3" not in text] == [
+        "v_mov_b32 v1, 0", "v_mov_b32 v1, 1", "s_barrier", "v_mov_b32 v1, 2", "v_mov_b32 v1, 3",
+    ]  # fmt: skip
+    assert vector.index("v_mov_b32 v3, 9") > vector.index("s_barrier")
+    assert scalar.index("v_mov_b32 v3, 9") < scalar.index("s_barrier")
+    assert scalar.index("s_mov_b32 s4, 8") > scalar.index("v_mov_b32 v1, 0")

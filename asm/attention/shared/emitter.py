@@ -12,6 +12,8 @@ overwritten two barriers after the first four waves read it, and one barrier aft
 
 from __future__ import annotations
 
+from functools import partial
+
 from simgpu.asm.attention.frame import LSE, load_row
 from simgpu.asm.attention.fused import WaveEmitter
 from simgpu.asm.attention.merge import store_columns
@@ -19,7 +21,7 @@ from simgpu.asm.attention.shape import GROUPS, QUAD
 from simgpu.asm.attention.shared.wave import LdsFragment, SharedWave
 from simgpu.asm.attention.softmax import FORMS, HiddenReads, inverse, log_sum_exp
 from simgpu.asm.builder.formula import of
-from simgpu.asm.builder.interleave import interleave, stream
+from simgpu.asm.builder.interleave import overlap
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.matrix import read_scaled
 from simgpu.hardware.isa.instruction import Reg
@@ -105,17 +107,11 @@ class SharedEmitter(WaveEmitter):
             k.s_setprio(MULTIPLIES)
             wave.read_ahead(fragments)
         k.comment("products; the next K and V to LDS, those behind them loaded")
-        with stream(k) as products:
-            wave.products(fragments, tail(self.plan.problem, self.plan.descriptor, self.plan.tile_Q), self._reads_end)
-            k.s_setprio(SOFTENS)
-        with stream(k) as staging:
-            wave.store_values()
-            wave.store_keys()
-            wave.load_values()
-            wave.load_keys()
-            wave.flip(wave.key_write, wave.value_write)
-        barrier = next(n for n, item in enumerate(products) if getattr(item, "mnemonic", "") == "s_barrier")
-        k.items += interleave(products[:barrier], staging, LEAD) + products[barrier:]
+        last = tail(self.plan.problem, self.plan.descriptor, self.plan.tile_Q)
+        products = partial(wave.products, fragments, last, self._reads_end)
+        loads, flip = (wave.load_values, wave.load_keys), partial(wave.flip, wave.key_write, wave.value_write)
+        overlap(k, LEAD, products, wave.store_values, wave.store_keys, *loads, flip)
+        k.s_setprio(SOFTENS)
         wave.flip(wave.key_read, *(() if first else (wave.value_read,)))
         k.comment("softmax; V's first fragments")
         following = self._fragments()

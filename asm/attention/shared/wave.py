@@ -20,6 +20,7 @@ from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.parts.buffers import clip
+from simgpu.asm.parts.lanes import gather_column
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.shared_registers import (
@@ -170,8 +171,7 @@ class SharedWave(WaveRegisters):
         for u in range(self.value_units):
             rows = [self._staging_registers(u, row) for row in range(self.rows)]
             for w in range(2 * VALUE_WORDS):
-                for pair in range(self.rows // 2):
-                    k.v_perm_b32(halves[pair], rows[2 * pair + 1][w // 2], rows[2 * pair][w // 2], self.pack[w % 2])
+                gather_column(k, halves, rows, w, self.pack)
                 address = k.v_xor_b32(place, 16 * w, self.value_write) if w else self.value_write
                 k.ds_write(address, halves[: self.rows // 2], offset=u * 128 // ATOM * FRAGMENT, note=f"V, column {w}")
 

@@ -32,11 +32,11 @@ class EmittedKernel:
     text: str  # assembly of this kernel only
     name: str
     target: str
-    plan: Any  # the operator's plan; None for a kernel without tiles, such as one that adds parts of a sum
     block: tuple[int, int, int]  # work-items of a workgroup
-    grid: tuple[int, int, int]  # workgroups
     resources: Resources  # registers and LDS that the code object requests
-    scalars: tuple[int | float, ...]  # arguments after the pointers, in order
+    grid: tuple[int, int, int] = (1, 1, 1)  # workgroups
+    plan: Any = None  # the operator's plan; None for a kernel without tiles, such as one that adds parts of a sum
+    scalars: tuple[int | float, ...] = ()  # arguments after the pointers, in order
     buffers: tuple[str, ...] = ()  # names of the pointers, in order
     operands: tuple[str, ...] = ()  # names of the arrays that a caller passes for the whole computation, in order
     scratch: tuple[tuple[str, int], ...] = ()  # name and bytes of scratch memory that the computation also needs

@@ -424,16 +424,7 @@ class KernelBuilder:
             used, vgprs=plan.arch_vgprs, agprs=plan.acc_vgprs, sgprs=plan.sgprs - RESERVED_SGPRS, lds=plan.lds_bytes
         )
 
-    def finish(
-        self,
-        *,
-        plan: Any = None,
-        grid: tuple[int, int, int] = (1, 1, 1),
-        scalars: tuple[int | float, ...] = (),
-        operands: tuple[str, ...] | None = None,
-        scratch: tuple[tuple[str, int], ...] = (),
-        following: tuple[EmittedKernel, ...] = (),
-    ) -> EmittedKernel:
+    def finish(self, *, operands: tuple[str, ...] | None = None, **launch: Any) -> EmittedKernel:
         """Returns the kernel with waits inserted. Arguments are fields of `EmittedKernel`; operands None means the pointers."""
         items = schedule([*self.items, *self.outlined], self.target)
         used = self.code_object_resources(self.resources(items))
@@ -446,16 +437,12 @@ class KernelBuilder:
             text="\n".join(parts) + "\n",
             name=self.name,
             target=self.target,
-            plan=plan,
             block=(self.workgroup_size, 1, 1),
-            grid=grid,
             resources=used,
-            scalars=scalars,
             buffers=pointers,
             operands=pointers if operands is None else operands,
-            scratch=scratch,
-            following=following,
             items=tuple(items),
+            **launch,
         )
 
     def _legend(self) -> Iterator[str]:

@@ -134,47 +134,46 @@ class ConvEmitter(Visitor):
         resources = k.s.alloc("W buffer", 4), k.s.alloc("X buffer", 4)
         self.w = TapStaging(k, plan, regions[0], resources[0], self.scratch)
         self.x = HaloStaging(k, plan, regions[1], resources[1], self.scratch)
-        arrays = self._arrays()
-        k.v.free(*(reg for reg, _ in arrays))  # the prologue's temporaries use the arrays' registers
-        self.left, first = k.s.alloc("input channels left"), k.scalar("the part's first step", of(tiles["part"]) * of_part)
-        self.steps = k.scalar("channel steps left", (steps - of(first)).least(of_part, "i32"))
-        step_bytes = plan.taps.packed_bytes * block.trips("ky") * block.trips("kx")
-        tile_bytes = steps * step_bytes
-        blocks = (tiles["group"], root.trips("oc") * tile_bytes), (tiles["OC tile"], tile_bytes), (first, step_bytes)
-        buffer_at(k, self.w.resource, self.arguments["W"], "W", *blocks, nbytes=of(self.steps) * step_bytes)
-        if plan.windows != (1, 1):
-            count = plan.windows[0] * plan.windows[1]
-            window = scalar_divmod(k, first, count, steps + 1, "window of taps")
-            self.x.first_window(window)
-            k.s.free(window)
-        k.s_mul_i32(first, first, sources, note="the part's first input channel")
-        icg = plan.merged.icg
-        each = self.x.channel_bytes
-        terms = (tiles["image"], self.x.image_bytes), (tiles["group"], icg * each), (first, each)
-        buffer_at(k, self.x.resource, self.arguments["X"], "X", *terms)
-        self.place.channels_left(k, self.left, first, icg, p.ic)
-        self.x.begin(tiles["group"], first, self.left)
-        top = k.scalar("halo's first row", of(tiles["OH tile"]) * (root.loop("oh").tile * p.stride[0]) - p.padding[0])
-        column = k.scalar("halo's first column", of(tiles["OW tile"]) * (root.loop("ow").tile * p.stride[1]) - p.padding[1])
-        self.x.prepare_loads(top, column)
-        lane, group = lane_places(k, ATOM)
-        k.s_mul_i32(first, self.place.wave_channel, self.place.channels * plan.taps.row)
-        self.w.prepare(lane, group, first)
-        rows = self.place.pixels // root.loop("ow").tile
-        k.s_mul_i32(first, self.place.wave_pixel, plan.halo.pixel(rows, 0) * plan.halo.chunk)
-        self.x.prepare_reads(lane, group, first)
-        k.free(lane, group, top, column, first)
-        for reg, name in arrays:
-            k.v.reserve(reg.index, reg.count, name)
+        with k.lend(*self._arrays()):  # the prologue's temporaries use the arrays' registers
+            self.left, first = k.s.alloc("input channels left"), k.scalar("the part's first step", of(tiles["part"]) * of_part)
+            self.steps = k.scalar("channel steps left", (steps - of(first)).least(of_part, "i32"))
+            step_bytes = plan.taps.packed_bytes * block.trips("ky") * block.trips("kx")
+            tile_bytes = steps * step_bytes
+            blocks = (tiles["group"], root.trips("oc") * tile_bytes), (tiles["OC tile"], tile_bytes), (first, step_bytes)
+            buffer_at(k, self.w.resource, self.arguments["W"], "W", *blocks, nbytes=of(self.steps) * step_bytes)
+            if plan.windows != (1, 1):
+                count = plan.windows[0] * plan.windows[1]
+                window = scalar_divmod(k, first, count, steps + 1, "window of taps")
+                self.x.first_window(window)
+                k.s.free(window)
+            k.s_mul_i32(first, first, sources, note="the part's first input channel")
+            icg = plan.merged.icg
+            each = self.x.channel_bytes
+            terms = (tiles["image"], self.x.image_bytes), (tiles["group"], icg * each), (first, each)
+            buffer_at(k, self.x.resource, self.arguments["X"], "X", *terms)
+            self.place.channels_left(k, self.left, first, icg, p.ic)
+            self.x.begin(tiles["group"], first, self.left)
+            top = k.scalar("halo's first row", of(tiles["OH tile"]) * (root.loop("oh").tile * p.stride[0]) - p.padding[0])
+            column = k.scalar("halo's first column", of(tiles["OW tile"]) * (root.loop("ow").tile * p.stride[1]) - p.padding[1])
+            self.x.prepare_loads(top, column)
+            lane, group = lane_places(k, ATOM)
+            k.s_mul_i32(first, self.place.wave_channel, self.place.channels * plan.taps.row)
+            self.w.prepare(lane, group, first)
+            rows = self.place.pixels // root.loop("ow").tile
+            k.s_mul_i32(first, self.place.wave_pixel, plan.halo.pixel(rows, 0) * plan.halo.chunk)
+            self.x.prepare_reads(lane, group, first)
+            k.free(lane, group, top, column, first)
 
-    def _arrays(self) -> tuple[tuple[Reg, str], ...]:
-        """Returns the arrays' registers and names. Single registers come last, so that tuples start evenly without gaps."""
-        arrays = self.x.allocate() + self.w.allocate()
-        if self.w.loads * self.w.vec == 4:
-            self.x.allocate_offsets()
-            return arrays + self.w.allocate_staging()
-        arrays += self.w.allocate_staging()
-        self.x.allocate_offsets()
+    def _arrays(self) -> list[Reg]:
+        """Allocates the arrays and returns them. Single registers come last, so that tuples start evenly without gaps."""
+        x, w = self.x, self.w
+        early = w.loads * w.vec == 4
+        arrays = [*x.allocate(), w.allocate()]
+        if early:
+            x.allocate_offsets()
+        arrays.append(w.allocate_staging())
+        if not early:
+            x.allocate_offsets()
         return arrays
 
     # -- main loop ---------------------------------------------------------------------------

@@ -48,12 +48,12 @@ class HaloStaging:
         self.window = (k.s.alloc("window's first row"), k.s.alloc("window's first column")) if self.windowed else None
         self.read_address = k.v.alloc("X read address")
 
-    def allocate(self) -> tuple[tuple[Reg, str], ...]:
-        """Allocates the registers of staging and fragments, and returns them with their names."""
+    def allocate(self) -> tuple[Reg, Reg]:
+        """Allocates and returns the registers of staging and fragments."""
         k, plan = self.k, self.plan
         self.staged = k.v.alloc("X staging", plan.batch * plan.piece_words)
         self.fragments = k.v.alloc("X fragments", plan.pixels // plan.waves_p // plan.atom.m * plan.fragment_words)
-        return (self.staged, "X staging"), (self.fragments, "X fragments")
+        return self.staged, self.fragments
 
     def allocate_offsets(self) -> None:
         """Allocates the registers that hold the offsets of a work-item's pixels, from the prologue on.
@@ -359,16 +359,16 @@ class TapStaging:
         self.stage_step = k.s.alloc("bytes to the other stage of W")
         self.busy_lanes = k.s.alloc("lanes with a piece of W", 2)
 
-    def allocate(self) -> tuple[tuple[Reg, str], ...]:
-        """Allocates the registers of the fragments, and returns them with their names."""
+    def allocate(self) -> Reg:
+        """Allocates and returns the registers of the fragments."""
         k, plan = self.k, self.plan
         self.fragments = k.v.alloc("W fragments", plan.tile_oc // plan.waves_oc // plan.atom.n * plan.fragment_words)
-        return ((self.fragments, "W fragments"),)
+        return self.fragments
 
-    def allocate_staging(self) -> tuple[tuple[Reg, str], ...]:
-        """Allocates the registers that hold a tap between load and LDS write, and returns them with their names."""
+    def allocate_staging(self) -> Reg:
+        """Allocates and returns the registers that hold a tap between load and LDS write."""
         self.staged = self.k.v.alloc("W staging", self.loads * self.vec // 4)
-        return ((self.staged, "W staging"),)
+        return self.staged
 
     def _chunk(self, channel: Formula, group: Formula) -> Formula:
         """Returns the LDS byte of a chunk, from its channel's row on."""

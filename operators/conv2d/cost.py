@@ -16,6 +16,7 @@ from simgpu.hardware.rates.clocks import element
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, sustained_rates
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.cost import KernelCost, choose, largest, parts_of, second_pass
+from simgpu.operators.gemm.loads import stored_lines
 from simgpu.operators.split import Reduction
 
 
@@ -85,9 +86,16 @@ def conv2d_cost(plan: Conv2dPlan, split: Any, waits: bool = True) -> KernelCost:
         missed_bytes=missed,
         hbm_bytes=once + (missed - once) * (1 - kept),
         written_bytes=choose(parts > 1, parts * outputs * sum_size, outputs * size) * 1.0,
-        stored=plan.pixels * plan.tile_oc * choose(parts > 1, sum_size, size),
+        stored=plan.pixels * plan.tile_oc * choose(parts > 1, _line_bytes(plan, sum_size), _line_bytes(plan, size)),
         waves=plan.waves_p * plan.waves_oc,
     )
+
+
+def _line_bytes(plan: Conv2dPlan, size: int) -> float:
+    """Returns the bytes of the lines that stores touch for each element of `size` bytes: adjacent pixels or channels of an atom."""
+    last, p = plan.problem.layout == "nhwc", plan.problem
+    run, row = (plan.atom.n, p.oc) if last else (min(plan.atom.m, plan.tile_ow), p.ow)
+    return float(size * stored_lines(run * size, row * size))
 
 
 def _halo_lines(plan: Conv2dPlan, line: int) -> float:

@@ -9,7 +9,7 @@ of a tile takes the longest of these clocks (F, read, write and L1 are rates of 
     VALU     the instructions that transpose operands on their way to LDS: of rows padded to a power of two, in all lanes
     cache    (tM + tN)*tK*e / L1, or the clocks of its loads in the coalescer (`loads`), if that is more
 
-Loads request whole cache lines from L2.
+Loads request whole cache lines from L2. Stores go to it by lines of 64 bytes, also those that they only touch.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from simgpu.hardware.rates.sustained import LDS_CLOCKS, SustainedRates, sustaine
 from simgpu.operators.cost import KernelCost, choose, largest, minimum, parts_of, second_pass
 from simgpu.operators.gemm.edges import last_step_clocks, run_step
 from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock, side_of, transposed_words
-from simgpu.operators.gemm.loads import LINE, lines_of, load_clocks, staged_rows
+from simgpu.operators.gemm.loads import LINE, lines_of, load_clocks, power_in, staged_rows, stored_lines
 from simgpu.operators.gemm.problem import GemmProblem
 
-_LOAD_BYTES = 16  # bytes of a lane's load
+_LOAD_BYTES = 16  # most bytes of a lane's load or store
 # Instructions for a register of an operand that is transposed on its way to LDS, by bytes of an element.
 _TRANSPOSED = {1: 4, 2: 1}
 # 64-byte lines of code that a workgroup executes, counted on 90 emitted kernels within 12 %: a constant, 1.7 times 8
@@ -98,6 +98,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     atom = atom_of(p, descriptor)
     formats = tuple(FORMATS.index(kind) if kind in FORMATS else 0 for kind in (atom.dtype_in, atom.dtype_b))
     busy, stored = largest(clocks["LDS"], work / rates.valu_lanes), t.tile_m * t.tile_n * stored
+    lines = choose(parts > 1, _stored_lines(p, descriptor, t, True), _stored_lines(p, descriptor, t, False))
     return KernelCost(
         rates=rates,
         workgroups=blocks,
@@ -115,7 +116,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         missed_bytes=missed,
         hbm_bytes=once + (missed - once) * (1 - kept),
         written_bytes=written,
-        stored=stored,
+        stored=stored * lines,
         code_lines=_code_lines(p, descriptor, t, work),
         waves=t.waves_m * t.waves_n,
     )
@@ -129,6 +130,18 @@ def _line_bytes(p: GemmProblem, t: Any, line: int) -> Any:
         * lines_of(kind.packed_bytes(side if across else t.tile_k), gcd(run_step(p, across, not of_a), line), line) * line
         for across, side, kind, of_a in sides
     )  # fmt: skip
+
+
+def _stored_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, sums: bool) -> Any:
+    """Returns the bytes of the lines that stores touch, over the bytes stored. sums: of partial products, else of C.
+
+    A lane stores adjacent columns, one of each of `wide` atoms; the lanes of an atom's row make a run of them.
+    """
+    size, columns = (dtype(p.accumulator).bytes, p.n) if sums else (dtype(p.dtype_c).bytes, p.ldc or p.columns_c)
+    atom = atom_of(p, d)
+    wide = power_in(largest(1, t.tile_n // t.waves_n // atom.n), _LOAD_BYTES // dtype(p.accumulator).bytes)
+    run = wide * atom.n * size * (p.n if sums else p.columns_c) // p.n
+    return stored_lines(run, columns * size)
 
 
 def _staging_work(p: GemmProblem, t: Any) -> Any:

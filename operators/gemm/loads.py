@@ -50,7 +50,7 @@ def load_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any, name: str) -> Any
         adjacent = choose(depth < chunk, lanes * vec, rows)
         loads = largest(loads, threads * vec * depth)
     else:
-        vec = _power_in(share, _power_in(rows, chunk) if across else chunk)
+        vec = power_in(share, power_in(rows, chunk) if across else chunk)
     lanes = choose(vec * kind.bytes > _WORD, 4, 16)
     group, run = lanes * vec * kind.bytes, minimum(adjacent, lanes * vec) * kind.bytes
     clocks = choose(run < group, minimum(lanes, 4 * group / run), lines_of(group, gcd(run_step(p, across, is_b), LINE), LINE))
@@ -65,15 +65,26 @@ def lines_of(run: Any, step: int, line: int) -> Any:
     return (run + line - (np.gcd if isinstance(run, np.ndarray) else gcd)(run, step)) / line
 
 
+def stored_lines(run: Any, row: int) -> Any:
+    """Returns the bytes of the lines that stores touch, over the bytes stored. L2 takes stores by lines of 64 bytes.
+
+    run: bytes that adjacent lanes store. row: bytes of which the beginnings of rows are multiples.
+
+    >>> stored_lines(64, 4096), stored_lines(64, 1583 * 4), stored_lines(256, 1583 * 4)
+    (1.0, 1.9375, 1.234375)
+    """
+    return lines_of(run, gcd(row, LINE), LINE) * LINE / run
+
+
 def _rows_of_a_load(p: GemmProblem, rows: Any, atoms: Any, nbytes: int, share: Any) -> Any:
     """Returns the rows that a lane loads at once, of an operand that is transposed. atoms: of a wave; share: elements of a lane."""
-    wide, padded = _power_in(atoms, _WIDEST // dtype(p.accumulator).bytes), staged_rows(p, rows, True)
+    wide, padded = power_in(atoms, _WIDEST // dtype(p.accumulator).bytes), staged_rows(p, rows, True)
     least = choose((rows < padded) & (nbytes < _WORD), 4, _WORD // nbytes)
     if nbytes == _WORD // 2:
         least = choose((wide == 4) & (2 * share >= _WIDEST // nbytes * 8), 8, least)
     return largest(wide, least)
 
 
-def _power_in(count: Any, most: Any) -> Any:
+def power_in(count: Any, most: Any) -> Any:
     """Returns the largest power of two that divides a number, at most `most`, a power of two."""
     return minimum(count & -count, most)

@@ -14,12 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgpu import hardware
+from simgpu.asm.parts.lds_tile import widest
 from simgpu.checks.path_trace.patterns import group_clocks
+from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators import GemmProblem
 from simgpu.operators.cost import KernelCost, second_pass
-from simgpu.operators.gemm.cost import Tiles, gemm_seconds
+from simgpu.operators.gemm.cost import Tiles, gemm_cost, gemm_seconds
+from simgpu.operators.gemm.limits import atom_of
 from simgpu.tools.benchmarks.closed_cost import compare, draw
 from tests.support.exhaustive import examples
 from tests.support.places import SHARED
@@ -212,3 +215,21 @@ def test_against_rocblas_kernels() -> None:
             assert 0.9 < np.exp(ratio.mean()) < 1.3 and np.exp(ratio.std()) < 1.5, key
             ranks = [np.argsort(np.argsort(values)) for values in (measured, modelled)]
             assert np.corrcoef(*ranks)[0, 1] > 0.93, key
+
+
+@pytest.mark.parametrize(
+    ("tile_n", "n", "kind"), [(64, 1583, "i8"), (96, 1583, "i8"), (128, 1600, "f16"), (160, 1001, "f64"), (96, 1602, "f32")]
+)
+def test_stores_touch_the_lines_of_their_addresses(tile_n: int, n: int, kind: str) -> None:
+    """Lines of 64 bytes of each store of a wave, counted by address in 64 rows of C."""
+    problem, d = GemmProblem(4096, n, 512, kind), hardware.target("mi210")
+    size = dtype(problem.dtype_c).bytes
+    run = widest(tile_n // 2 // atom_of(problem, d).n, 16 // dtype(problem.accumulator).bytes) * atom_of(problem, d).n
+    stores = [(row * n + first + np.arange(run)) * size for row in range(64) for first in range(0, n - n % run, run)]
+    touched = sum(64 * len(set((addresses // 64).tolist())) for addresses in stores)
+
+    def stored(*columns: int) -> np.ndarray:
+        return np.asarray(gemm_cost(problem, d, Tiles(64, np.array(columns), 16)).stored)
+
+    assert stored(tile_n)[0] / (64 * tile_n * size) == pytest.approx(touched / (len(stores) * run * size), rel=0.02)
+    assert stored(64, tile_n)[1] == stored(tile_n)[0] == gemm_cost(problem, d, Tiles(64, tile_n, 16)).stored

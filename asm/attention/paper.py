@@ -24,10 +24,11 @@ from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.lanes import lanes_reduce
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.paper.registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
+from simgpu.operators.attention.paper.registers import FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
 from simgpu.operators.attention.problem import ATOM, GAINS
 from simgpu.operators.attention.registers import column_blocks
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
+from simgpu.operators.resources import DS_REACH
 from simgpu.operators.tree import FINITE_FLOOR
 
 LANES = 64

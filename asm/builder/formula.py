@@ -3,8 +3,8 @@
     k.set(offset, (of(row) + 4) * stride + of(column) * 2, note="bytes")
     lane = k.vector("lane of a quad", of(k.work_item) // 4 % 16)
 
-A closed form that takes integers or arrays (`parts/lds_tile.py`) takes formulas too: what numpy computes is then emitted. `of` says
-below which limit a register is. So a quotient or remainder that is known becomes a constant, and others fewer instructions.
+A closed form that takes integers or arrays (`operators.gemm.layout`) takes formulas too: what numpy computes is then emitted. `of`
+says below which limit a register is. So a quotient or remainder that is known becomes a constant, and others fewer instructions.
 
 Only SGPRs and numbers: scalar instructions, which change SCC. Parts of a vector formula that have no VGPR are scalar, too. Values
 are unsigned and have 32 bits. A VGPR that is multiplied by a number is below 2^24, unless its limit says otherwise:
@@ -18,8 +18,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from simgpu.asm.builder.registers import INLINE_INTEGERS
 from simgpu.hardware.errors import LaunchError
@@ -141,11 +139,6 @@ def integer(value: int) -> Formula:
 def log2(value: int) -> int | None:
     """Returns the exponent of a power of two, else None."""
     return value.bit_length() - 1 if value > 0 and not value & (value - 1) else None
-
-
-def least(x: Term, y: int) -> Any:
-    """Returns the smaller of two numbers; x may be a formula or an array."""
-    return x.least(y) if isinstance(x, Formula) else np.minimum(x, y) if isinstance(x, np.ndarray) else min(x, y)
 
 
 # -- closed forms ------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ SGPR_LIMIT = 102  # s0..s101, ISA guides, "SGPRs"
 WAVEFRONT = 64
 VGPR_LIMIT = 256  # registers that an encoding can name in each of the two files
 LDS_LIMIT = {"gfx908": 65536, "gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}
-DS_REACH = 1 << 16  # range in bytes of an LDS instruction's own offset: 16 bits (LLVM, all four targets)
 KERNARG_POINTER_SGPRS = 2
 MNEMONIC_PREFIXES = ("s_", "v_", "ds_", "buffer_", "global_", "flat_")
 NOTE_COLUMN = 64

@@ -6,13 +6,14 @@ from contextlib import nullcontext
 from itertools import product
 
 from simgpu.asm.builder.formula import Formula, of
-from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
+from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.conv2d.place import compare_below, input_strides, pixel_offset, tap_offsets
 from simgpu.asm.parts.buffers import OUTSIDE, REACH, advance_buffer, load_offset_to_row_end, shift_down
 from simgpu.asm.parts.integer_math import add_wide
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Pair
 from simgpu.operators.conv2d.tiles import Conv2dPlan
+from simgpu.operators.resources import DS_REACH
 
 
 def split_offset(k: KernelBuilder, address: Reg, offset: int, reach: int, scratch: Reg) -> tuple[Reg, int]:

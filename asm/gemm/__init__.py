@@ -1,6 +1,6 @@
 """Kernels of a GEMM.
 
-    operands.py      layouts of A and B; plans that have no kernel
+    operands.py      plans that have no kernel; what the second pass computes
     tile_order.py    the tile that a workgroup computes, and its group
     prologue.py      arguments, coordinates, buffers, accumulators
     block_scales.py  products that are scaled before they are added

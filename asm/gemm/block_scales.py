@@ -25,8 +25,8 @@ from simgpu.asm.gemm.prologue import TilePlace
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.integer_math import multiply_wide
-from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.layout import TileLayout
 from simgpu.operators.gemm.limits import POOL_ATOMS, block_scale_bytes, scale_ahead, scale_columns
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import SCALE_BLOCK

@@ -5,7 +5,7 @@ the plan splits K, this kernel writes partial products that a second kernel adds
 
 The main loop is a software pipeline over two LDS stages, with one barrier a k tile. During the matrix instructions of tile t,
 tile t+1 goes from registers to LDS, and the loads of t+2 reuse its registers. After the barrier, the fragments of t+1 are read
-as the registers of t's become free. 128-bit LDS reads feed several matrix instructions each (parts/lds_tile.py). The last tile
+as the registers of t's become free. 128-bit LDS reads feed several matrix instructions each (operators.gemm.layout). The last tile
 is a copy of the loop body without the moves. With one stage there are two barriers a tile.
 
 Operands loaded by whole cache lines have their own loop (lines.py).
@@ -35,7 +35,7 @@ from simgpu.asm.gemm.block_scales import BlockScales
 from simgpu.asm.gemm.ending import Ending
 from simgpu.asm.gemm.leaves import MappedStaging, RowValues
 from simgpu.asm.gemm.lines import Pace
-from simgpu.asm.gemm.operands import TileLayouts, check, second_pass
+from simgpu.asm.gemm.operands import check, second_pass
 from simgpu.asm.gemm.prologue import (
     clear_accumulators,
     epilogue_names,
@@ -54,6 +54,7 @@ from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Staging
 from simgpu.asm.visitor import emit
 from simgpu.hardware.dtypes import dtype
+from simgpu.operators.gemm.layout import TileLayouts
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from simgpu.operators.tree import Visitor
 

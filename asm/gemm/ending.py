@@ -6,7 +6,7 @@ from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.leaves import RowValues, StoredLeaf
-from simgpu.asm.gemm.operands import TileLayouts, base_activation, second_pass
+from simgpu.asm.gemm.operands import base_activation, second_pass
 from simgpu.asm.gemm.prologue import TilePlace
 from simgpu.asm.gemm.store import Accumulators, TileStore
 from simgpu.asm.parts.buffers import new_buffer
@@ -15,6 +15,7 @@ from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.layout import TileLayouts
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import GATES
 

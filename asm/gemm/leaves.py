@@ -22,11 +22,11 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.expressions import Computation
 from simgpu.asm.parts.lanes import Narrowing, unpack
-from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.staging import Staging, StagingUnit
 from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.expressions import Value
+from simgpu.operators.gemm.layout import TileLayout
 from simgpu.operators.gemm.leaves import PRODUCT, Leaves, row_value, staging_range, sum_range
 from simgpu.operators.gemm.plan import GemmPlan
 

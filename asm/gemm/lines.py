@@ -15,10 +15,11 @@ from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.turn import load_numbers
-from simgpu.asm.parts.lds_tile import CACHE_LINE, WIDEST
-from simgpu.asm.parts.line_ring import LineRing, LineStaging, RingPointer
+from simgpu.asm.parts.line_ring import LineStaging, RingPointer
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.gemm.limits import LINE_STEPS, LINES
+from simgpu.operators.gemm.layout import LineRing
+from simgpu.operators.gemm.limits import CACHE_LINE, LINE_STEPS, LINES
+from simgpu.operators.gemm.loads import WIDEST
 from simgpu.operators.gemm.problem import MX_BLOCK
 
 Move = Callable[[], None]

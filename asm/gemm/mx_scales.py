@@ -14,9 +14,9 @@ from simgpu.asm.builder.formula import Formula, log2, of
 from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import advance_buffer, clip
-from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.staging import StagedFragment
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.layout import TileLayout
 from simgpu.operators.gemm.limits import MX_PITCH, SCALE_ROWS
 from simgpu.operators.gemm.problem import MX_BLOCK
 

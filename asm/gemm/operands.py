@@ -1,61 +1,12 @@
-"""Layouts of a GEMM plan's operand tiles, and the plans that have no kernel."""
+"""GEMM plans that have no kernel, and those with a second pass."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-from simgpu.asm.builder.kernel import WAVEFRONT
-from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.activation_f64 import PAIRS
-from simgpu.asm.parts.lds_tile import WIDEST, TileLayout, widest
-from simgpu.hardware import mfma
-from simgpu.hardware.dtypes import DType, dtype
+from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
-from simgpu.hardware.matrix_table import FORMATS
 from simgpu.operators.gemm.plan import GemmPlan
-from simgpu.operators.gemm.problem import GATES, PANEL_ROWS, SCALE_BLOCK, GemmProblem
-from simgpu.operators.gemm.tree import BlockGemmNode
-
-
-@dataclass(frozen=True)
-class TileLayouts:
-    """Layouts of A's and B's tiles of a K step, as a block's node cuts them."""
-
-    a: TileLayout
-    b: TileLayout
-    tile_k: int  # elements of a K step
-
-    @classmethod
-    def of(cls, block: BlockGemmNode) -> TileLayouts:
-        """Returns the layouts of a block: rows of its tile of C, of its waves' tiles, and its K steps."""
-        problem, (a, b, _), (step, inner, *sides) = block.plan.problem, block.views, block.loops
-        operands = zip("AB", (a.rows, b.cols), sides, (problem.element, problem.element_b), strict=True)
-        of_a, of_b = (
-            {"name": name, "rows": rows.tile, "warp_rows": side.tile, **_along_k(block.plan, name, kind, step.tile, inner.tile)}
-            for name, rows, side, kind in operands
-        )
-        return cls(
-            TileLayout(**of_a, k_contiguous=not problem.trans_a, interleave=False),
-            TileLayout(**of_b, k_contiguous=problem.trans_b, panel=PANEL_ROWS * problem.preshuffle_b, interleave=True),
-            step.tile,
-        )
-
-
-def _along_k(plan: GemmPlan, operand: str, kind: DType, tile_k: int, warp_k: int) -> dict[str, Any]:
-    """Returns the layout's fields about k and the atom. For MX formats k counts bytes, because 6- and 4-bit elements share them."""
-    atom, problem = plan.atom, plan.problem
-    row = mfma.find(atom.mnemonic, plan.descriptor.arch)
-    if row.flexible:
-        row = row.with_formats(FORMATS.index(atom.dtype_in), FORMATS.index(atom.dtype_b))
-    groups, element = WAVEFRONT // atom.n, 1 if problem.scales == "mx" else kind.bytes
-    words = max(1, kind.packed_bytes(warp_k) // WORD // groups)
-    kw = 4 if kind.bits == 6 else widest(words)
-    return {
-        "k": kind.packed_bytes(tile_k) // element, "atom": atom.m if operand == "A" else atom.n, "groups": groups, "kw": kw,
-        "reads": words // kw, "threads": plan.threads, "element": element, "operand": row.registers(operand),
-        "beside": kind.bits == 6, "most_wide": WIDEST // dtype(problem.accumulator).bytes,
-    }  # fmt: skip
+from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 
 
 def second_pass(plan: GemmPlan) -> bool:

@@ -12,17 +12,17 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.leaves import MappedStaging
 from simgpu.asm.gemm.lines import Lines
 from simgpu.asm.gemm.mx_scales import MxScales
-from simgpu.asm.gemm.operands import TileLayouts, second_pass
+from simgpu.asm.gemm.operands import second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, find_group, order_words
 from simgpu.asm.parts.buffers import buffer_at, new_buffer
 from simgpu.asm.parts.integer_math import multiply_wide, scalar_divmod
 from simgpu.asm.parts.lanes import lane_places, wave_number
-from simgpu.asm.parts.lds_tile import TileLayout
-from simgpu.asm.parts.line_ring import LineRing, LineStaging, read_pointer, write_pointer
+from simgpu.asm.parts.line_ring import LineStaging, read_pointer, write_pointer
 from simgpu.asm.parts.staging import Staging
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.layout import LineRing, TileLayout, TileLayouts
 from simgpu.operators.gemm.limits import MX_PITCH, by_lines, half_lines, mx_scale_bytes, scales_ahead
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import MX_BLOCK, NARROW, GemmProblem

@@ -13,9 +13,9 @@ from simgpu.asm.gemm.leaves import StoredLeaf
 from simgpu.asm.parts.buffers import OUTSIDE, REACH, clip
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.layout import TileLayout
 
 BATCH = 8  # most groups of C in flight at once, if beta reads them
 DPP_ROW = 16  # lanes that DPP rotates among

@@ -9,11 +9,11 @@ from itertools import product
 
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.mx_scales import MxScales
-from simgpu.asm.gemm.operands import TileLayouts
 from simgpu.asm.parts.line_ring import LineStaging
 from simgpu.asm.parts.staging import StagedFragment, Staging
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS
 from simgpu.hardware.rates.sustained import sustained_rates
+from simgpu.operators.gemm.layout import TileLayouts
 from simgpu.operators.gemm.limits import POOL_ATOMS
 from simgpu.operators.gemm.plan import GemmPlan
 

@@ -4,7 +4,6 @@
     buffers.py          raw buffers, and offsets outside their range
     lanes.py            a lane's place, moves between lanes, 16-bit elements
     matrix.py           the matrix instruction of an atom; accumulators multiplied
-    lds_tile.py         layout of an operand tile in LDS
     transpose.py        an operand transposed on its way to LDS
     staging.py          an operand's way from memory to fragments
     line_ring.py        the same way for 6-bit elements, by whole cache lines

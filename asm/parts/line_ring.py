@@ -22,12 +22,11 @@ The tests check every read and write for bank conflicts.
 
 A row ends at a multiple of 24 bytes. Lanes whose pieces of the last line start after that get offsets outside, and read 0. If
 only the first half of a piece belongs to the row, the piece is loaded from 8 bytes earlier, so that nothing after the row is
-read. Its registers are corrected before they are written (`mend`). Functions of LineRing accept ints or integer arrays.
+read. Its registers are corrected before they are written (`mend`). The ring's closed forms are `operators.gemm.layout.LineRing`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from simgpu.asm.builder.formula import of
@@ -35,61 +34,13 @@ from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip
 from simgpu.asm.parts.integer_math import add_wide
-from simgpu.asm.parts.lds_tile import CACHE_LINE, WIDEST, TileLayout
 from simgpu.asm.parts.staging import EIGHTS, FragmentReads, StagedFragment
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.gemm.limits import LINE_ROWS, RING_BYTES
+from simgpu.operators.gemm.layout import EIGHT, PAIR, STEP, LineRing, TileLayout
+from simgpu.operators.gemm.limits import CACHE_LINE, LINE_ROWS, RING_BYTES
+from simgpu.operators.gemm.loads import WIDEST
 
 Index = Any
-STEP = 96  # bytes of a row in a K step
-PAIR = 6 * STEP
-EIGHT = 8  # slots after which 16 bytes are skipped, and bytes of a read
-
-
-@dataclass(frozen=True)
-class LineRing:
-    """Ring of one operand's tile."""
-
-    layout: TileLayout  # layout of its K step, which maps rows to slots
-
-    @property
-    def units(self) -> int:
-        """Loads of a work-item that bring a line of each row, LINE_ROWS rows each. An even number."""
-        return self.layout.rows // LINE_ROWS
-
-    @property
-    def bytes(self) -> int:
-        return self.layout.rows * RING_BYTES
-
-    @staticmethod
-    def pair(slot: Index) -> Index:
-        """Returns the LDS byte, from the tile's first, of the ring of a slot and its neighbour."""
-        return slot // 2 * PAIR + slot // EIGHT * WIDEST
-
-    @staticmethod
-    def in_pair(slot: Index, at: Index) -> Index:
-        """Returns the byte of the pair's ring, before it is wrapped, of byte `at` of the row in an LDS row."""
-        return slot % 2 * (PAIR // 2) + at
-
-    def byte(self, slot: Index, at: Index) -> Index:
-        """Returns the LDS byte, from the tile's first, of byte `at` of the row in an LDS row."""
-        return self.pair(slot) + self.in_pair(slot, at) % PAIR
-
-    @staticmethod
-    def place(thread: Index) -> tuple[Index, Index]:
-        """Returns (slot of LINE_ROWS, byte of the line) of a work-item.
-
-        The number's bits, from the lowest: 0 and 1 of the piece, 1 of the slot, 2 of the piece, 0 of the slot, the rest of the
-        slot.
-        """
-        slot = thread // 32 * 4 + thread // 4 % 2 * 2 + thread // 16 % 2
-        return slot, WIDEST * (thread % 4 + thread // 8 % 2 * 4)
-
-    def row_step(self, unit: int) -> int:
-        """Returns the rows of the tile from a work-item's first unit to unit number `unit`."""
-        return int(self.layout.row_of(unit * LINE_ROWS // self.layout.atom, 0))
-
-
 class RingPointer:
     """A lane's place in the rings of A and B: VGPRs with the LDS addresses, advanced together.
 

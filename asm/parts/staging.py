@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from simgpu.asm.builder.formula import Formula, of
-from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
+from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import advance_buffer, clip, load_offset_to_row_end, move_to_front
 from simgpu.asm.parts.integer_math import add_wide
-from simgpu.asm.parts.lds_tile import WIDEST, TileLayout
 from simgpu.asm.parts.transpose import Transposition
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.layout import TileLayout
+from simgpu.operators.gemm.loads import WIDEST
+from simgpu.operators.resources import DS_REACH
 
 EIGHTS = 3  # reads of 8 bytes that fetch a lane's operand of 6-bit elements
 

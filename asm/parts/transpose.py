@@ -8,8 +8,9 @@ from simgpu.asm.builder.formula import log2
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
-from simgpu.asm.parts.lds_tile import ROW_LANES, TileLayout
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.layout import TileLayout
+from simgpu.operators.gemm.loads import ROW_LANES
 
 # v_perm_b32 D, S0, S1, selector: byte numbers 0..3 are S1's, 4..7 are S0's (ISA guides, V_PERM_B32).
 LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602

@@ -49,7 +49,7 @@ MX_PITCH = SCALE_ROWS + 64
 # 6-bit elements by cache lines (`by_lines`, see asm.parts.line_ring): LINE_STEPS K steps of a row are LINES whole lines.
 # 256 work-items load one line of LINE_ROWS rows, 16 bytes each. RING_BYTES, the LDS of a row: three K steps, and padding
 # that puts eight rows into different banks.
-CACHE_LINE = 128  # bytes, in L2
+CACHE_LINE = 128  # bytes, of L2 on all targets and of gfx942's and gfx950's vector cache (hardware/rates/pipelines.py)
 LINE_STEPS, LINES = 4, 3
 LINE_ROWS = 32
 FEW_ROWS = 128  # rows of A and B together of which a line and a half are 24 KB

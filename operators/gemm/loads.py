@@ -1,4 +1,4 @@
-"""Clocks of the vector cache for the loads that stage a K step, in closed form: `asm.parts.lds_tile` without its places.
+"""Clocks of the vector cache for the loads that stage a K step, in closed form: `layout` without its places.
 
 A lane loads `width` bytes at once. The address coalescer takes 16 lanes of a dword, or 4 lanes of more, and passes each 64-byte
 line of them in a clock. If the lanes are in several rows of memory, they take four clocks for each dword that meets another in
@@ -22,8 +22,9 @@ from simgpu.operators.gemm.limits import LINE_TYPES, atom_of, padded_rows, side_
 from simgpu.operators.gemm.problem import GemmProblem
 
 LINE = 64  # bytes that the vector cache passes in a clock
-_WIDEST, _WORD = 16, 4  # bytes of a lane's widest load, and of a register
-_WAVE, _ROW_LANES = 64, 8  # lanes of a wave; consecutive lanes with units of the same k
+WIDEST, WORD = 16, 4  # bytes of a lane's widest access, and of a register
+ROW_LANES = 8  # consecutive lanes that write to 8 slots at once: to every 16-byte place of an LDS line once
+_WAVE = 64  # lanes of a wave
 
 
 def staged_rows(p: GemmProblem, rows: Any, across: bool) -> Any:
@@ -40,18 +41,18 @@ def load_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any, name: str) -> Any
     (rows, kind, across), waves = side_of(p, name, t), t.waves_n if is_b else t.waves_m
     if kind.bits < 8 or (is_b and p.preshuffle_b):
         return 0.0
-    threads, chunk = t.waves_m * t.waves_n * _WAVE, _WIDEST // kind.bytes
+    threads, chunk = t.waves_m * t.waves_n * _WAVE, WIDEST // kind.bytes
     share, loads, adjacent = rows * t.tile_k // threads, rows * t.tile_k, rows if across else t.tile_k
     if across and p.dtype not in LINE_TYPES:
         loads = staged_rows(p, rows, across) * t.tile_k
-        vec = _rows_of_a_load(p, rows, rows // waves // atom_of(p, d).m, kind.bytes, share)
-        depth = largest(_WORD // kind.bytes, minimum(chunk, loads // threads // vec))
-        lanes = choose((vec * kind.bytes == _WORD) & (rows % (2 * _ROW_LANES * vec) == 0), 2 * _ROW_LANES, _ROW_LANES)
-        adjacent = choose(depth < chunk, lanes * vec, rows)
+        wide = power_in(rows // waves // atom_of(p, d).m, WIDEST // dtype(p.accumulator).bytes)
+        vec = rows_of_a_load(rows, wide, kind.bytes, share)
+        depth = unit_depth(loads, threads, vec, kind.bytes, chunk)
+        adjacent = choose(depth < chunk, row_lanes(rows, vec, kind.bytes, True) * vec, rows)
         loads = largest(loads, threads * vec * depth)
     else:
         vec = power_in(share, power_in(rows, chunk) if across else chunk)
-    lanes = choose(vec * kind.bytes > _WORD, 4, 16)
+    lanes = choose(vec * kind.bytes > WORD, 4, 16)
     group, run = lanes * vec * kind.bytes, minimum(adjacent, lanes * vec) * kind.bytes
     clocks = choose(run < group, minimum(lanes, 4 * group / run), lines_of(group, gcd(run_step(p, across, is_b), LINE), LINE))
     return loads / vec / lanes * clocks * (1 if is_b else p.streams_a)
@@ -76,13 +77,33 @@ def stored_lines(run: Any, row: int) -> Any:
     return lines_of(run, gcd(row, LINE), LINE) * LINE / run
 
 
-def _rows_of_a_load(p: GemmProblem, rows: Any, atoms: Any, nbytes: int, share: Any) -> Any:
-    """Returns the rows that a lane loads at once, of an operand that is transposed. atoms: of a wave; share: elements of a lane."""
-    wide, padded = power_in(atoms, _WIDEST // dtype(p.accumulator).bytes), staged_rows(p, rows, True)
-    least = choose((rows < padded) & (nbytes < _WORD), 4, _WORD // nbytes)
-    if nbytes == _WORD // 2:
-        least = choose((wide == 4) & (2 * share >= _WIDEST // nbytes * 8), 8, least)
+def rows_of_a_load(rows: Any, wide: Any, nbytes: int, share: Any, read: int = WIDEST) -> Any:
+    """Returns the rows that a lane loads at once, of an operand that is transposed.
+
+    8 rows of 16 bits go to four interleaved atoms, if that leaves pieces of at least half a chunk of 16 bytes. 4 rows are for an
+    odd number of atoms, or of pairs, whose lanes are assigned more rows than there are.
+
+    wide: atoms whose rows interleave. nbytes: of an element. share: elements of a lane. read: bytes of a lane's read of LDS.
+    """
+    least = choose((rows < padded_rows(rows)) & (nbytes < WORD), 4, max(1, WORD // nbytes))
+    if nbytes == WORD // 2 and read == WIDEST:
+        least = choose((wide == 4) & (2 * share >= WIDEST // nbytes * 8), 8, least)
     return largest(wide, least)
+
+
+def unit_depth(elements: Any, threads: int, vec: Any, nbytes: int, chunk: int) -> Any:
+    """Returns the k of a block that a lane transposes, of `elements` in all. vec: its rows. chunk: k of a read of LDS."""
+    return largest(max(1, WORD // nbytes), minimum(chunk, elements // threads // vec))
+
+
+def row_lanes(rows: Any, vec: Any, nbytes: int, parts: Any) -> Any:
+    """Returns the consecutive lanes that load transposed units of the same k.
+
+    They are 8, or 16 whose loads of a dword fill a line of 64 bytes. The coalescer takes 16 lanes at a time. One line takes a
+    clock. Parts of two lines take eight, because their banks meet (te42kyfo's gpu-strides on MI210). Units of 16 lanes are parts
+    of chunks (`parts`), so their LDS writes take two turns.
+    """
+    return choose((vec * nbytes == WORD) & (rows % (2 * ROW_LANES * vec) == 0) & parts, 2 * ROW_LANES, ROW_LANES)
 
 
 def power_in(count: Any, most: Any) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simgpu
-from simgpu.asm.builder.formula import Formula, least, of
+from simgpu.asm.builder.formula import Formula, of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.hardware.isa.instruction import Reg
 from tests.support.exhaustive import examples
@@ -156,8 +156,8 @@ def test_other_divisors_take_a_limit() -> None:
                                               "v_sub_u32 v1, v0, v1"]),
     (lambda x: x // 4 // 2, ["v_lshrrev_b32 v1, 3, v0"]),
     (lambda x: x // 12 * 12 + x % 12, ["v_mov_b32 v1, v0"]),
-    (lambda x: least(x, 63), ["v_mov_b32 v1, v0"]),
-    (lambda x: least(x, 9), ["v_min_u32 v1, 9, v0"]),
+    (lambda x: x.least(63), ["v_mov_b32 v1, v0"]),
+    (lambda x: x.least(9), ["v_min_u32 v1, 9, v0"]),
     (lambda x: x & 15, ["v_and_b32 v1, 15, v0"]),
     (lambda x: 2 * (x ^ 0), ["v_lshlrev_b32 v1, 1, v0"]),
     (lambda x: x // 64 + Reg("v", 0), ["v_mov_b32 v1, v0"]),

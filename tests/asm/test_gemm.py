@@ -18,11 +18,12 @@ pytest.importorskip("simgpu")
 
 import simgpu
 from simgpu import asm
-from simgpu.asm.gemm.operands import TileLayouts, check
+from simgpu.asm.gemm.operands import check
 from simgpu.asm.gemm.turn import Turn
 from simgpu.hardware import target as board
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
+from simgpu.operators.gemm.layout import TileLayouts
 from simgpu.operators.gemm.order import group_rows, tile_at
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.gemm.tree import TiledComputation

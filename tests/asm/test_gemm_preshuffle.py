@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 pytest.importorskip("simgpu")
 
 from simgpu import asm
-from simgpu.asm.gemm.operands import TileLayouts
 from simgpu.hardware import target as board
 from simgpu.hardware.dtypes import numpy_dtype, pack
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation, preshuffle, reference
+from simgpu.operators.gemm.layout import TileLayouts
 from simgpu.operators.gemm.limits import Tiling
 from simgpu.tools.cases.operators import workload
-from tests.asm.test_lds_tile import accesses
 from tests.asm.test_scalar_plans import assert_planned
+from tests.operators.test_gemm_layout import accesses
 from tests.support.exhaustive import examples, left_out
 from tests.support.gemm_case import TARGETS, TYPES, device, gemm
 

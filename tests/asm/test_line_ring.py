@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from simgpu.asm.gemm.lines import NO_LINE, Pace
-from simgpu.asm.parts.lds_tile import CACHE_LINE, WIDEST, TileLayout
-from simgpu.asm.parts.line_ring import PAIR, STEP, LineRing
+from simgpu.asm.parts.line_ring import PAIR, STEP
 from simgpu.hardware.timing_rules import lds_banks
-from simgpu.operators.gemm.limits import LINE_ROWS, LINE_STEPS, LINES
+from simgpu.operators.gemm.layout import LineRing, TileLayout
+from simgpu.operators.gemm.limits import CACHE_LINE, LINE_ROWS, LINE_STEPS, LINES
+from simgpu.operators.gemm.loads import WIDEST
 
 RINGS = [
     LineRing(TileLayout(name, rows, STEP, rows // 2, 16, 4, 4, 256, True, name == "B", 1, 6, beside=True))
@@ -23,7 +24,7 @@ def describe(ring):
 
 
 def ring_accesses(layout):
-    """Yields accesses as `accesses` of tests/asm/test_lds_tile.py, for all places in a ring."""
+    """Yields accesses as `accesses` of tests/operators/test_gemm_layout.py, for all places in a ring."""
     ring, lane = LineRing(layout), np.arange(64)
     for t in range(layout.rows // layout.atom):
         for at in range(0, PAIR, STEP):

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgpu import hardware
-from simgpu.asm.parts.lds_tile import widest
 from simgpu.checks.path_trace.patterns import group_clocks
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import TargetError
@@ -23,6 +22,7 @@ from simgpu.operators import GemmProblem
 from simgpu.operators.cost import KernelCost, second_pass
 from simgpu.operators.gemm.cost import Tiles, gemm_cost, gemm_seconds
 from simgpu.operators.gemm.limits import atom_of
+from simgpu.operators.gemm.loads import power_in
 from simgpu.tools.benchmarks.closed_cost import compare, draw
 from tests.support.exhaustive import examples
 from tests.support.places import SHARED
@@ -224,7 +224,7 @@ def test_stores_touch_the_lines_of_their_addresses(tile_n: int, n: int, kind: st
     """Lines of 64 bytes of each store of a wave, counted by address in 64 rows of C."""
     problem, d = GemmProblem(4096, n, 512, kind), hardware.target("mi210")
     size = dtype(problem.dtype_c).bytes
-    run = widest(tile_n // 2 // atom_of(problem, d).n, 16 // dtype(problem.accumulator).bytes) * atom_of(problem, d).n
+    run = power_in(tile_n // 2 // atom_of(problem, d).n, 16 // dtype(problem.accumulator).bytes) * atom_of(problem, d).n
     stores = [(row * n + first + np.arange(run)) * size for row in range(64) for first in range(0, n - n % run, run)]
     touched = sum(64 * len(set((addresses // 64).tolist())) for addresses in stores)
 

@@ -11,11 +11,11 @@ import numpy as np
 
 import simgpu
 from simgpu import asm
-from simgpu.asm.gemm.operands import TileLayouts
 from simgpu.hardware import target as board
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators import reference
 from simgpu.operators.error_model import TypicalError
+from simgpu.operators.gemm.layout import TileLayouts
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.tree import TiledComputation

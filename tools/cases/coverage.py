@@ -17,10 +17,9 @@ from simgpu.tools.shared.parser import Parser
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
-    from simgpu.asm.gemm.operands import TileLayouts
-    from simgpu.asm.parts.lds_tile import TileLayout
     from simgpu.hardware.code_object import CodeObject
     from simgpu.operators import TiledComputation
+    from simgpu.operators.gemm.layout import TileLayout, TileLayouts
     from simgpu.proof.coverage.judge import CoverageVerdict, MatrixPlan, OperandPlan, ProductPlan
     from simgpu.proof.coverage.parts import PartsPlan
     from simgpu.proof.solver import Limits
@@ -141,7 +140,7 @@ def _operands(tree: TiledComputation) -> tuple[OperandPlan, ...]:
 
 
 def tile_layouts(tree: TiledComputation) -> TileLayouts:
-    from simgpu.asm.gemm.operands import TileLayouts
+    from simgpu.operators.gemm.layout import TileLayouts
 
     block = tree.first()
     assert isinstance(block, BlockGemmNode)

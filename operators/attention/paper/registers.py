@@ -23,14 +23,13 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
 from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.attention.registers import ARGUMENT_WORDS, COORDINATES, KEYS, column_blocks
-from simgpu.operators.resources import LdsArray, RegisterRange, ResourcePlan, scalar_ranges
+from simgpu.operators.resources import DS_REACH, LdsArray, RegisterRange, ResourcePlan, scalar_ranges
 
 WAVE = 64
 OVERHEAD = 16  # registers besides tiles in the published formulas (E14)
 QUAD = 4
 GROUPS = 4  # lane groups of a 16-wide instruction
 FRAGMENTS = 4  # quads in flight from LDS
-DS_REACH = 1 << 16  # bytes; a ds offset has 16 bits (LLVM, all four targets)
 # Work-item id, lane's row and group, tile address; E's write address, and its read address or the lane's column.
 _ADDRESSES = 6
 

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from simgpu.asm.builder.formula import DIVIDEND_LIMIT, division_magic, division_words
-from simgpu.asm.gemm.operands import TileLayouts
-from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.checks.path_trace.patterns import group_clocks
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.hardware.timing_rules import lds_banks
+from simgpu.operators.gemm.layout import TileLayout, TileLayouts
 from simgpu.operators.gemm.limits import transposed_words
 from simgpu.operators.gemm.loads import load_clocks
 from simgpu.operators.gemm.plan import with_tiling

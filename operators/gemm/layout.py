@@ -37,24 +37,27 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.asm.builder.formula import least
-from simgpu.asm.builder.kernel import DS_REACH
-from simgpu.asm.builder.registers import WORD
+from simgpu.hardware import mfma
+from simgpu.hardware.descriptor import WAVEFRONT
+from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import ResourceError
+from simgpu.hardware.matrix_table import FORMATS
+from simgpu.operators.cost import minimum
+from simgpu.operators.gemm.limits import CACHE_LINE, LINE_ROWS, RING_BYTES, padded_rows
+from simgpu.operators.gemm.loads import ROW_LANES, WIDEST, WORD, power_in, row_lanes, rows_of_a_load, unit_depth
+from simgpu.operators.gemm.plan import GemmPlan
+from simgpu.operators.gemm.problem import PANEL_ROWS
+from simgpu.operators.gemm.tree import BlockGemmNode
+from simgpu.operators.resources import DS_REACH
 
 Index = Any
+STEP = 96  # bytes of a row in a K step, of 6-bit elements
+PAIR = 6 * STEP
+EIGHT = 8  # slots after which 16 bytes are skipped, and bytes of a read
 BANK_WORDS = 32  # one conflict-free line, gfx908 to gfx942
-WIDEST = 16  # bytes of a lane's widest access
-ROW_LANES = 8  # consecutive lanes that write to 8 slots at once: to every 16-byte place of an LDS line once
 # (chunks of an LDS row, kw): (step, count) of swizzle(slot) = step · (slot // slots a line) % count.
 SWIZZLES = {(8, 4): (1, 8), (4, 4): (1, 4), (4, 2): (1, 4), (4, 1): (2, 2), (2, 4): (1, 2), (2, 2): (1, 2), (2, 1): (1, 2),
             (6, 4): (1, 2)}  # fmt: skip
-CACHE_LINE = 128  # bytes, of L2 on all targets and of gfx942's and gfx950's vector cache (hardware/rates/pipelines.py)
-
-
-def widest(count: int, limit: int = 4) -> int:
-    """Returns the largest power of two that divides `count` and is at most `limit`."""
-    return min(count & -count, 1 << limit.bit_length() - 1)
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class TileLayout:
         """Number of atoms whose rows interleave."""
         if self.k_contiguous and not self.interleave:
             return 1
-        return widest(self.warp_rows // self.atom, self.most_wide)
+        return power_in(self.warp_rows // self.atom, self.most_wide)
 
     @property
     def atoms(self) -> int:
@@ -186,28 +189,15 @@ class TileLayout:
     def vec(self) -> int:
         """Elements of one global load of a work-item, along the contiguous dimension."""
         if self.transposes:
-            return max(self.wide, self.pack, self._rows_of_a_load)
-        widest_load = WIDEST // self.element
-        return widest(self.share, self.chunk if self.k_contiguous else widest(self.rows, widest_load))
-
-    @property
-    def _rows_of_a_load(self) -> int:
-        """Most rows of a transposed load.
-
-        8 rows of 16 bits go to four interleaved atoms, if that leaves pieces of at least half a chunk of 16 bytes. 4 rows are for
-        an odd number of atoms, or of pairs, whose work-items are assigned more rows than there are.
-        """
-        whole = self.kw * WORD == WIDEST and self.share * 2 >= 8 * self.chunk
-        if self.wide == 4 and self.element == WORD // 2 and whole:
-            return 8
-        return 4 if self.rows < self.block_rows and self.pack > 1 else 1
+            return rows_of_a_load(self.rows, self.wide, self.element, self.share, self.kw * WORD)
+        return power_in(self.share, self.chunk if self.k_contiguous else power_in(self.rows, WIDEST // self.element))
 
     @property
     def depth(self) -> int:
         """Number of global loads of a staging unit: u, or 1 if staging copies."""
         if not self.transposes:
             return 1
-        return max(self.pack, min(self.chunk, self.block_rows * self.k // self.threads // self.vec))
+        return unit_depth(self.block_rows * self.k, self.threads, self.vec, self.element, self.chunk)
 
     @property
     def block_rows(self) -> int:
@@ -215,7 +205,7 @@ class TileLayout:
 
         Units of a work-item are then at fixed distances. Work-items with rows past the tile move its last rows again.
         """
-        return 1 << (self.rows - 1).bit_length() if self.transposes else self.rows
+        return padded_rows(self.rows) if self.transposes else self.rows
 
     @property
     def units(self) -> int:
@@ -339,7 +329,8 @@ class TileLayout:
         pieces, blocks = self.chunk // self.depth, self.block_rows // self.vec // self.row_lanes
         low, rest = unit % self.row_lanes, unit // self.row_lanes
         piece, rest = rest % pieces, rest // pieces
-        high, chunk = least(rest % blocks, self.last_block), rest // blocks
+        high, chunk = rest % blocks, rest // blocks
+        high = high.least(self.last_block) if hasattr(high, "least") else minimum(high, self.last_block)
         return self.vec * (high * self.row_lanes + low), chunk * self.chunk + piece * self.depth
 
     def _staged_of_panels(self, unit: Index) -> tuple[Index, Index]:
@@ -371,13 +362,8 @@ class TileLayout:
 
     @property
     def row_lanes(self) -> int:
-        """Consecutive lanes that load transposed units of the same k: 8, or 16 whose loads of a dword fill a line of 64 bytes.
-
-        The coalescer takes 16 lanes at a time. One line takes a clock. Parts of two lines take eight, because their banks meet
-        (te42kyfo's gpu-strides on MI210). Units of 16 lanes are parts of chunks, so their LDS writes take two turns.
-        """
-        narrow = self.vec * self.element == WORD and self.depth < self.chunk
-        return 2 * ROW_LANES if narrow and self.rows % (self.vec * 2 * ROW_LANES) == 0 else ROW_LANES
+        """Consecutive lanes that load transposed units of the same k."""
+        return row_lanes(self.rows, self.vec, self.element, self.depth < self.chunk)
 
     def offset_from_first(self, load: int) -> tuple[int, int] | None:
         """Returns (rows, k) from unit 0 to unit `load`, or None if the distance differs between work-items."""
@@ -410,3 +396,87 @@ class TileLayout:
         if not self.lines:
             return t * self.atom_words + step * self.operand
         return (step * self.atoms + t) * self.operand
+
+
+@dataclass(frozen=True)
+class TileLayouts:
+    """Layouts of A's and B's tiles of a K step, as a block's node cuts them."""
+
+    a: TileLayout
+    b: TileLayout
+    tile_k: int  # elements of a K step
+
+    @classmethod
+    def of(cls, block: BlockGemmNode) -> TileLayouts:
+        """Returns the layouts of a block: rows of its tile of C, of its waves' tiles, and its K steps."""
+        problem, (a, b, _), (step, inner, *sides) = block.plan.problem, block.views, block.loops
+        operands = zip("AB", (a.rows, b.cols), sides, (problem.element, problem.element_b), strict=True)
+        of_a, of_b = (
+            {"name": name, "rows": rows.tile, "warp_rows": side.tile, **_along_k(block.plan, name, kind, step.tile, inner.tile)}
+            for name, rows, side, kind in operands
+        )
+        return cls(
+            TileLayout(**of_a, k_contiguous=not problem.trans_a, interleave=False),
+            TileLayout(**of_b, k_contiguous=problem.trans_b, panel=PANEL_ROWS * problem.preshuffle_b, interleave=True),
+            step.tile,
+        )
+
+
+def _along_k(plan: GemmPlan, operand: str, kind: DType, tile_k: int, warp_k: int) -> dict[str, Any]:
+    """Returns the layout's fields about k and the atom. For MX formats k counts bytes, because 6- and 4-bit elements share them."""
+    atom, problem = plan.atom, plan.problem
+    row = mfma.find(atom.mnemonic, plan.descriptor.arch)
+    if row.flexible:
+        row = row.with_formats(FORMATS.index(atom.dtype_in), FORMATS.index(atom.dtype_b))
+    groups, element = WAVEFRONT // atom.n, 1 if problem.scales == "mx" else kind.bytes
+    words = max(1, kind.packed_bytes(warp_k) // WORD // groups)
+    kw = 4 if kind.bits == 6 else power_in(words, 4)
+    return {
+        "k": kind.packed_bytes(tile_k) // element, "atom": atom.m if operand == "A" else atom.n, "groups": groups, "kw": kw,
+        "reads": words // kw, "threads": plan.threads, "element": element, "operand": row.registers(operand),
+        "beside": kind.bits == 6, "most_wide": WIDEST // dtype(problem.accumulator).bytes,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LineRing:
+    """Ring of one operand's tile."""
+
+    layout: TileLayout  # layout of its K step, which maps rows to slots
+
+    @property
+    def units(self) -> int:
+        """Loads of a work-item that bring a line of each row, LINE_ROWS rows each. An even number."""
+        return self.layout.rows // LINE_ROWS
+
+    @property
+    def bytes(self) -> int:
+        return self.layout.rows * RING_BYTES
+
+    @staticmethod
+    def pair(slot: Index) -> Index:
+        """Returns the LDS byte, from the tile's first, of the ring of a slot and its neighbour."""
+        return slot // 2 * PAIR + slot // EIGHT * WIDEST
+
+    @staticmethod
+    def in_pair(slot: Index, at: Index) -> Index:
+        """Returns the byte of the pair's ring, before it is wrapped, of byte `at` of the row in an LDS row."""
+        return slot % 2 * (PAIR // 2) + at
+
+    def byte(self, slot: Index, at: Index) -> Index:
+        """Returns the LDS byte, from the tile's first, of byte `at` of the row in an LDS row."""
+        return self.pair(slot) + self.in_pair(slot, at) % PAIR
+
+    @staticmethod
+    def place(thread: Index) -> tuple[Index, Index]:
+        """Returns (slot of LINE_ROWS, byte of the line) of a work-item.
+
+        The number's bits, from the lowest: 0 and 1 of the piece, 1 of the slot, 2 of the piece, 0 of the slot, the rest of the
+        slot.
+        """
+        slot = thread // 32 * 4 + thread // 4 % 2 * 2 + thread // 16 % 2
+        return slot, WIDEST * (thread % 4 + thread // 8 % 2 * 4)
+
+    def row_step(self, unit: int) -> int:
+        """Returns the rows of the tile from a work-item's first unit to unit number `unit`."""
+        return int(self.layout.row_of(unit * LINE_ROWS // self.layout.atom, 0))

@@ -213,6 +213,10 @@ def _without(sampled: SampledLaunch, code: CodeColumns, without: Without) -> tup
     """Returns the samples and the code without some causes of waiting."""
     if without.scalar:
         sampled = replace(sampled, replays={})
+    if without.groups and sampled.front:  # more workgroups begin together and find empty caches
+        places = sampled.chip.num_cus * (sampled.used.resident(sampled.chip) + without.groups)
+        front = Front(places, sampled.groups / places) if sampled.groups > places else None
+        sampled = replace(sampled, front=front, replays={})
     if sampled.atomics and without.removed:
         sampled = replace(sampled, atomics=sampled.atomics.without(without.removed, sampled.used.waves))
     return sampled, without.columns(code)

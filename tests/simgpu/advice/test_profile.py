@@ -17,7 +17,8 @@ from simgpu.tools.cases.sources import compile, load
 from tests.support.slow_kernels import KERNELS, SlowKernel
 from tests.support.timed_kernels import LOOP, kernel_on_words
 
-SAMPLE = ("stride", "division", "uniform", "one_address")  # in the default run: of memory, computation, both, and a shared line
+# In the default run: of memory, computation, both, a shared line, and one more workgroup on a CU.
+SAMPLE = ("stride", "division", "uniform", "one_address", "occupancy")
 
 
 def launch(one: SlowKernel, text: str) -> tuple[Any, dict[str, Any]]:

@@ -39,7 +39,7 @@ def assert_alike(function: Callable[..., Any], *given: Any, tolerance: float = 2
 ])  # fmt: skip
 def test_operands_broadcast_and_keep_their_layout(function: Any, session: Any) -> None:
     assert_alike(function, torch.randn(5, 21), torch.rand(5, 21) + 0.1)
-    assert on_host(session) <= {"gt.Tensor", "gt.Scalar"}
+    assert not on_host(session)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
@@ -116,4 +116,4 @@ def test_norms_of_channels(make: Any, shape: tuple[int, ...], training: bool, se
 
     assert_alike(run, x, tolerance=2e-5)
     reasons = {reason for use in session.operators.values() for reason in use.reasons}
-    assert reasons <= {"of int64", "of running statistics"}
+    assert reasons <= {"of running statistics"}

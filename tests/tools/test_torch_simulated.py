@@ -277,11 +277,11 @@ def test_sums_and_means_over_any_axes(axes: tuple[int, ...], keepdim: bool, kind
 
 def test_sums_that_the_host_computes(session: Any) -> None:
     x = draw(3, 4)
-    assert torch.equal(x.double().sum(0).cpu(), x.cpu().double().sum(0))
-    x.sum(0, dtype=torch.float64), x.long().sum(), draw(0, 3).sum(0)
-    assert counts(session)["sum.dim_IntList"] == (0, 3) and counts(session)["sum"] == (0, 1)
+    assert torch.equal(x.sum(0, dtype=torch.float64).cpu(), x.cpu().double().sum(0))
+    x.long().sum(dtype=torch.int8), draw(0, 3).sum(0)
+    assert counts(session)["sum.dim_IntList"] == (1, 1) and counts(session)["sum"] == (0, 1)
     reasons = {reason for use in session.operators.values() for reason in use.reasons}
-    assert reasons >= {"to float64", "of int64", "of an empty tensor"}
+    assert reasons == {"to int8", "of an empty tensor"}
 
 
 def test_an_lstm_s_products_are_simulated(session: Any) -> None:
@@ -322,7 +322,7 @@ def test_what_the_host_computes_is_named(session: Any) -> None:
     functional.conv3d(draw(1, 1, 3, 3, 3), draw(1, 1, 1, 1, 1))
     draw(0, 3) @ draw(3, 2)
     draw(3, 3).to_sparse() @ draw(3, 2)
-    draw(3, 3).cos()
+    draw(3, 3).digamma()
     draw(4, 4) @ draw(4, 4)
     assert counts(session)["mm"] == (1, 3)
     told = lines("mi300x", session.operators.values())
@@ -330,7 +330,7 @@ def test_what_the_host_computes_is_named(session: Any) -> None:
     assert told[1].startswith("  aten::mm 1: gemm_f32_nn_") and all(len(line) <= 80 for line in told)
     assert "  aten::mm 3: of int64; of an empty tensor; of layout sparse_coo" in told
     assert "  aten::convolution 1: along three axes" in told
-    assert "aten::cos 1" in told[-1] and "clone" not in told[-1]
+    assert "aten::digamma 1" in told[-1] and "clone" not in told[-1]
 
 
 def test_tensors_of_the_host_stay_there(session: Any) -> None:

@@ -14,7 +14,15 @@
     rows.py          softmaxes, norms and their gradients
     row_forms.py     forms on rows that only autograd needs
     channel_norms.py  batch and group norms
-    elements.py      element-wise operators, on lists too
+    elements.py      element-wise operators of floats, on lists too
     element_forms.py  their expressions
+    compiled.py      compiles Triton's kernels of this package
+    functions.py     comparisons, logic, integers, special functions
+    element_sources.py  their kernels
+    along_axes.py    extremes, sums, order, moments, norms
+    indexing.py      embedding, gather, scatter, index
+    pooling.py       windows of two axes
+    losses.py        likelihoods and squared errors
+    index_sources.py  kernels of the last four
     summary.py       calls simulated and on the host, as text
 """

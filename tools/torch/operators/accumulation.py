@@ -65,16 +65,19 @@ _from_numpy = torch.from_numpy
 
 
 @functools.cache
-def _into(func: Any) -> tuple[Any, tuple[str, ...]]:
+def plain_overload(func: Any) -> tuple[Any, tuple[str, ...]]:
     """Returns an operator's overload that makes its results, and the names of tensors that `func` stores them in instead, if
     it does."""
     names = tuple(one.name for one in func._schema.arguments if one.is_out)
-    if not names or func.name() in PRODUCTS:
-        return func, ()
     inputs = [(one.name, one.type) for one in func._schema.arguments if not one.is_out]
-    overloads = (getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads())
+    overloads = (getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads()) if names else ()
     plain = (one for one in overloads if [(each.name, each.type) for each in one._schema.arguments] == inputs)
     return next(plain, func), names
+
+
+def _into(func: Any) -> tuple[Any, tuple[str, ...]]:
+    """Returns the same, but products, which store their results themselves."""
+    return (func, ()) if func.name() in PRODUCTS else plain_overload(func)
 
 
 @functools.cache

@@ -109,8 +109,7 @@ _EXPRESSIONS: Mapping[str, Callable[..., Value]] = {
     "addcdiv": lambda x, other, third, number: x + number * (other / third),
     "lerp": lambda x, other, number: x + number * (other - x),
     "lerp_back": lambda x, other, number: other - number * (other - x),  # number: 1 - weight
-    "affine": lambda x, other, third: x * other + third, "where": lambda x, other, third: select(x, other, third),
-    "masked_fill": lambda x, other, number: select(other, number, x),
+    "affine": lambda x, other, third: x * other + third,
     "silu_gradient": _silu_gradient, "gelu_gradient": _gelu_gradient, "gelu_tanh_gradient": _gelu_tanh_gradient,
     "sigmoid_gradient": lambda x, other: x * ((1 - other) * other), "tanh_gradient": lambda x, other: x * (1 - other * other),
     "threshold_gradient": lambda x, other, number: select(other - number, x, 0),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from simgpu.tools.torch.operators.element_forms import ELEMENT_FORMS
-from simgpu.tools.torch.operators.kernels import FLOATS, TYPES, Call, OnHost, pose, type_of
+from simgpu.tools.torch.operators.kernels import FLOATS, TYPES, Call, OnHost, pose, serve
 
 LENGTH = 1024  # elements of a row
 
@@ -41,11 +41,20 @@ def _compute(call: Call, name: str, *operands: Tensor, numbers: Sequence[float] 
     for one in operands[1:]:
         kind = torch.promote_types(kind, one.dtype)
     for one in operands:
-        type_of(one, *FLOATS)
-    wide = torch.float32 if numbers else kind
+        serve(one, *FLOATS)
+    flat, out, into = lay_out(operands, torch.float32 if numbers else kind, kind)
+    _rows(call, name, flat, numbers, into)
+    return out
+
+
+def lay_out(operands: Sequence[Tensor], wide: torch.dtype, kind: torch.dtype) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Returns tensors that broadcast as contiguous vectors of a type, a result's tensor of another, and its elements as a vector.
+
+    Raises OnHost if they do not fit each other: PyTorch's own error says how.
+    """
     try:
         shape = torch.broadcast_shapes(*(one.shape for one in operands))
-    except RuntimeError:  # PyTorch's own error says how
+    except RuntimeError:
         raise OnHost("of operands that do not fit each other") from None
     like = next((one for one in operands if one.shape == shape), None)
     out = torch.empty(shape, dtype=kind, device=operands[0].device) if like is None else torch.empty_like(like, dtype=kind)
@@ -53,8 +62,7 @@ def _compute(call: Call, name: str, *operands: Tensor, numbers: Sequence[float] 
     if not out.permute(order).is_contiguous():  # its own elements overlap
         raise OnHost("of a layout with gaps")
     flat = [one.expand(shape).permute(order).to(wide).contiguous().view(-1) for one in operands]
-    _rows(call, name, flat, numbers, out.permute(order).view(-1))
-    return out
+    return flat, out, out.permute(order).view(-1)
 
 
 def _by_form(name: str) -> Callable[..., Tensor]:
@@ -146,14 +154,6 @@ def _power(call: Call, x: Tensor, exponent: Any) -> Tensor:
     return _compute(call, forms[exponent], x)
 
 
-def _masked_fill(call: Call, x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    return _compute(call, "masked_fill", x, mask.to(x.dtype), numbers=_numbers(value))
-
-
-def _where(call: Call, condition: Tensor, x: Tensor, other: Tensor) -> Tensor:
-    return _compute(call, "where", condition.to(x.dtype), x, other)
-
-
 def affine(call: Call, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """Returns x times scale plus shift, which broadcast. Raises OnHost."""
     return _compute(call, "affine", x, scale, shift)
@@ -208,7 +208,6 @@ _OF_TENSORS: dict[str, Callable[..., Any]] = {
     "clamp": _clamp, "clamp_min": _clamp, "clamp_max": _clamp_max,
     "hardtanh": lambda call, x, low=-1, high=1: _clamp(call, x, low, high),
     "pow.Tensor_Scalar": _power, "addcmul": _of_three("addcmul"), "addcdiv": _of_three("addcdiv"), "lerp.Scalar": _lerp,
-    "masked_fill.Scalar": _masked_fill, "masked_fill.Tensor": _masked_fill, "where.self": _where,
 }  # fmt: skip
 
 

@@ -11,18 +11,17 @@ import functools
 import math
 
 import torch
-import triton
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from simgpu.device import Device, Kernel
 from simgpu.engine.launch import launch
 from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.tools.torch.operators.compiled import WARP, WARPS, compile_kernel
 from simgpu.triton.driver import active_driver
 from simgpu.triton.tensors import SharedTensors
 
-TILE, WARPS, WARP = 64, 4, 64
+TILE = 64
 # Multiplications of a product above which the CPU computes it: the simulated one takes four to six times as long.
 MOST = 2**31
 _TYPES = {torch.float16: "*fp16", torch.bfloat16: "*bf16"}
@@ -50,14 +49,8 @@ def _product(a, b, out, rows, columns, depth, TILE: tl.constexpr):  # type: igno
 def _kernel(board: str, pointer: str) -> tuple[Kernel, int]:
     """Returns the kernel for operands of a type, on its own device, and the bytes of LDS that it needs."""
     device = Device(board)
-    source = triton.compiler.ASTSource(
-        _product,
-        {"a": pointer, "b": pointer, "out": "*fp32", "rows": "i32", "columns": "i32", "depth": "i32", "TILE": "constexpr"},
-        {"TILE": TILE},
-        {(at,): [["tt.divisibility", 16]] for at in range(6)},
-    )
-    made = triton.compile(source, target=GPUTarget("hip", device.arch, WARP), options={"num_warps": WARPS})
-    return device.load(made.asm["hsaco"])[made.metadata.name], made.metadata.shared
+    made = compile_kernel(_product, (pointer, pointer, "*fp32", "i32", "i32", "i32"), (TILE,), device.arch, aligned=True)
+    return device.load(made.code)[made.name], made.lds
 
 
 def serves(a: torch.Tensor, b: torch.Tensor) -> bool:

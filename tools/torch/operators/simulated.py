@@ -16,22 +16,30 @@ from torch.autograd import forward_ad
 from torch.func import debug_unwrap
 
 from simgpu.operators import AttentionProblem
+from simgpu.tools.torch.operators.accumulation import plain_overload
+from simgpu.tools.torch.operators.along_axes import ALONG_AXES
 from simgpu.tools.torch.operators.attention import FUSED
 from simgpu.tools.torch.operators.channel_norms import CHANNEL_NORMS
 from simgpu.tools.torch.operators.convolutions import CONVOLUTIONS
 from simgpu.tools.torch.operators.elements import ELEMENTS
+from simgpu.tools.torch.operators.functions import FUNCTIONS
 from simgpu.tools.torch.operators.gemms import GEMMS
+from simgpu.tools.torch.operators.indexing import INDEXING
 from simgpu.tools.torch.operators.kernels import FLOATS, Call, OnHost, pose, type_of
+from simgpu.tools.torch.operators.losses import LOSSES
 from simgpu.tools.torch.operators.norms import rms_norm_backward, wide
+from simgpu.tools.torch.operators.pooling import POOLING
 from simgpu.tools.torch.operators.rows import ROWS
 from simgpu.triton.driver import active_driver
 from simgpu.triton.usage import OperatorUse
 
 # Beginnings of the names of operators that make or copy tensors; others may be views.
 _MOVES = (
-    "empty", "new_empty", "zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "arange", "scalar_tensor", "zero_", "fill_",
-    "clone", "copy_", "_to_copy", "lift_fresh", "_local_scalar_dense", "_unsafe_view", "_reshape_alias", "detach", "resize_",
-    "set_", "_has_same_storage_numel", "cat", "stack", "constant_pad_nd", "item", "is_", "equal", "record_stream",
+    "empty", "new_empty", "zeros", "ones", "full", "eye", "new_zeros", "new_ones", "new_full", "arange", "linspace",
+    "scalar_tensor", "zero_", "fill_", "clone", "copy_", "_to_copy", "lift_fresh", "_local_scalar_dense", "_unsafe_view",
+    "_reshape_alias", "detach", "resize_", "set_", "_has_same_storage_numel", "cat", "stack", "constant_pad_nd", "item", "is_",
+    "equal", "record_stream", "flip", "roll", "repeat", "select_backward", "slice_backward", "select_scatter", "slice_scatter",
+    "unsafe_split", "diagonal_scatter",
 )  # fmt: skip
 
 
@@ -56,18 +64,20 @@ def _attention(  # type: ignore[no-untyped-def]
 
 
 # By the operator's name in PyTorch's dispatcher: functions of a Call and the operator's arguments.
-KERNELS: dict[str, Callable[..., Any]] = {**GEMMS, **ROWS, **ELEMENTS, **CHANNEL_NORMS, **CONVOLUTIONS, FUSED: _attention}
+KERNELS: dict[str, Callable[..., Any]] = {
+    **GEMMS, **ROWS, **ELEMENTS, **CHANNEL_NORMS, **CONVOLUTIONS, **FUNCTIONS, **ALONG_AXES, **INDEXING, **LOSSES, **POOLING,
+    FUSED: _attention,
+}  # fmt: skip
 
 
 @functools.cache
-def _overload(name: str) -> tuple[Callable[..., Any] | None, bool]:
-    """Returns the function of an operator, if it has one, and whether its first argument is its result."""
-    plain = name.replace(".dtype_out", ".dtype").removesuffix(".out")
-    operator, dot, overload = plain.partition(".")
+def _overload(func: Any) -> tuple[Callable[..., Any] | None, bool, tuple[str, ...]]:
+    """Returns the function of an operator, if it has one, whether its first argument is its result, and the names of tensors that
+    it stores its results in."""
+    plain, names = plain_overload(func)
+    operator, dot, overload = plain.name().partition(".")
     in_place = operator.endswith("_") and (operator[:-1] + dot + overload) in KERNELS
-    if plain != name and not overload:  # `add.out` is of `add.Tensor`
-        return KERNELS.get(plain, KERNELS.get(f"{plain}.Tensor")), False
-    return KERNELS.get(operator[:-1] + dot + overload if in_place else plain), in_place
+    return KERNELS.get(operator[:-1] + dot + overload if in_place else plain.name()), in_place, names
 
 
 @functools.cache
@@ -83,31 +93,42 @@ def call(func: Any, args: Sequence[Any], given: Mapping[str, Any], decomposes: b
     decomposes: it will be computed by other operators instead, which are counted.
     """
     name = func.name()
-    function, in_place = _overload(name)
+    function, in_place, names = _overload(func)
     if function is None:
         if not decomposes and _computes(func):
             use_of(name).host += 1
         return NotImplemented
     use = use_of(name)
     try:
-        found = function(Call(use), *args, **{key: value for key, value in given.items() if key != "out"})
+        found = function(Call(use), *args, **{key: value for key, value in given.items() if key not in names})
         if in_place:
             return _write(use, func, args[0], found)
+        if names:
+            return _store(use, [given[one] for one in names], found)
     except OnHost as reason:
         if not decomposes:
             use.host += 1
             use.reasons[str(reason)] += 1
         return NotImplemented
     use.simulated += 1
-    out = given.get("out")
-    return found if out is None else out.resize_(found.shape).copy_(found)
+    return found
+
+
+def _store(use: OperatorUse, into: Sequence[Tensor], found: Any) -> Any:
+    """Stores results in the tensors passed for them, and counts the call. Raises OnHost for one of a type that cannot hold it."""
+    results = found if isinstance(found, tuple) else (found,)
+    if not all(torch.can_cast(result.dtype, one.dtype) for one, result in zip(into, results)):
+        raise OnHost("of a result that does not fit")
+    stored = tuple(one.resize_(result.shape).copy_(result) for one, result in zip(into, results))
+    use.simulated += 1
+    return stored if isinstance(found, tuple) else stored[0]
 
 
 def _write(use: OperatorUse, func: Any, target: Any, found: Any) -> Any:
     """Writes the result of an operator in place, into a tensor or a list of them, and counts the call. Raises OnHost if it does not
     fit: PyTorch's own error says how."""
     pairs = list(zip(target, found, strict=True)) if isinstance(target, (list, tuple)) else [(target, found)]
-    if any(one.shape != result.shape for one, result in pairs):
+    if any(one.shape != result.shape or not torch.can_cast(result.dtype, one.dtype) for one, result in pairs):
         raise OnHost("of a result that does not fit")
     for one, result in pairs:
         one.copy_(result)

@@ -1,0 +1,214 @@
+"""PyTorch's operators by Triton kernels on the simulated GPU, against the CPU's; skipped if Triton or PyTorch is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
+
+from tests.support.pretended_gpu import pretended_gpu, simgpu, simulated_session, torch  # noqa: F401  (the fixture)
+
+functional = torch.nn.functional
+INF, NAN = torch.inf, torch.nan
+FLOATS = torch.tensor([1.0, -2.5, 0.0, NAN, INF, -INF, 1e-42, 3.0, 3.0, -0.0])
+OTHERS = torch.tensor([1.0, 2.5, -0.0, 1.0, INF, INF, 1.1e-42, 3.5, NAN, 0.0])
+INTEGERS = torch.tensor([2**53 + 1, -7, 0, 5, -(2**62), 9])
+DIVISORS = torch.tensor([2**53, 2, -3, -5, 7, 9])
+IMAGES = torch.randn(2, 3, 9, 7, generator=torch.Generator().manual_seed(4))
+
+
+def assert_simulated(session: Any, function: Callable[..., Any], *given: Any, tolerance: float = 0.0) -> None:
+    """Asserts that a function has the CPU's results and types, and that the host computed no operator of it."""
+    wanted = function(*(one.cpu() for one in given))
+    before = {name: use.host for name, use in session.operators.items()}
+    got = function(*(one.cuda() for one in given))
+    assert {name for name, use in session.operators.items() if use.host > before.get(name, 0)} == set()
+    for one, other in zip(wanted if isinstance(wanted, tuple) else (wanted,), got if isinstance(got, tuple) else (got,)):
+        assert one.dtype == other.dtype and other.is_cuda
+        torch.testing.assert_close(other.cpu(), one, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_comparisons(name: str, session: Any) -> None:
+    """Compares floats with NaN, infinities and subnormal numbers, and integers that differ in their last bit."""
+    compare = getattr(torch, name)
+    assert_simulated(session, compare, FLOATS, OTHERS)
+    assert_simulated(session, compare, INTEGERS, DIVISORS)
+    assert_simulated(session, lambda x: compare(x, 3), FLOATS.half())
+    assert_simulated(session, lambda x: compare(x[:, None], x[None]), FLOATS)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, y: x & y, lambda x, y: x | ~y, lambda x, y: x ^ 5, lambda x, y: x + y, lambda x, y: x - 3, lambda x, y: x * y,
+    lambda x, y: x % y, lambda x, y: x // y, lambda x, y: x % -4, lambda x, y: x / y, lambda x, y: -x, lambda x, y: x.sign(),
+    lambda x, y: torch.maximum(x, y), lambda x, y: torch.minimum(x, y), lambda x, y: torch.where(x > y, x, y),
+    lambda x, y: x.masked_fill(y > 2, 11), lambda x, y: (x > y) & (x != 5), lambda x, y: (x > y) + (x != 5),
+    lambda x, y: torch.logical_xor(x, y), lambda x, y: x.clone().add_(y).mul_(3), lambda x, y: torch.add(x, y, out=y.clone()),
+    lambda x, y: torch.eq(x, y, out=torch.empty_like(x, dtype=torch.bool)),
+])  # fmt: skip
+def test_integers_are_exact(function: Any, session: Any) -> None:
+    assert_simulated(session, function, INTEGERS, DIVISORS)
+
+
+@pytest.mark.parametrize("name", [
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma",
+    "exp2", "expm1", "log2", "log10", "log1p", "exp", "log", "sqrt", "rsqrt", "reciprocal", "neg", "abs",
+])  # fmt: skip
+def test_functions(name: str, session: Any) -> None:
+    """Computes in f32 and f64; a GPU's functions differ from the CPU's in their last bits."""
+    function, x = getattr(torch, name), torch.cat([torch.linspace(-4, 4, 41), FLOATS[:6]])
+    assert_simulated(session, function, x, tolerance=4e-6)
+    assert_simulated(session, function, x.double(), tolerance=1e-12)
+    assert_simulated(session, function, x.bfloat16(), tolerance=8e-3)
+    assert_simulated(session, function, torch.arange(1, 9), tolerance=4e-6)
+
+
+@pytest.mark.parametrize("function", [
+    torch.floor, torch.ceil, torch.trunc, torch.round, torch.isnan, torch.logical_not, lambda x: x**1.7, lambda x: 2.5**x,
+    lambda x: x % 0.7, lambda x: torch.fmod(x, -0.7), lambda x: torch.atan2(x, x.flip(0)), lambda x: torch.hypot(x, x.flip(0)),
+    lambda x: x.double() / 3, lambda x: x.double().where(x > 0, 2), lambda x: x.to(torch.float64) * x,
+])  # fmt: skip
+def test_functions_of_special_values(function: Any, session: Any) -> None:
+    assert_simulated(session, function, torch.cat([FLOATS[:6], FLOATS[7:], torch.linspace(-3, 3, 25)]), tolerance=4e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4), (2, 1500), (70,), ()])
+@pytest.mark.parametrize("function", [
+    torch.amax, torch.amin, torch.max, torch.min, torch.sum, torch.prod, torch.any, torch.all,
+    lambda x: (x * 2).argmax(), lambda x: (x * 2).argmin(-1), lambda x: torch.max(x, -1, keepdim=True), lambda x: x.min(0),
+    lambda x: x.sum(0), lambda x: x.cumsum(0), lambda x: x.cumprod(-1), lambda x: x.sort(stable=True, dim=0),
+    lambda x: x.sort(stable=True, descending=True), lambda x: x.argsort(stable=True),
+])  # fmt: skip
+def test_along_axes(function: Any, shape: tuple[int, ...], session: Any) -> None:
+    """Takes integers with many equal elements, exactly, then floats."""
+    x = torch.randint(-3, 4, shape)
+    assert_simulated(session, function, x)
+    assert_simulated(session, function, x / 4, tolerance=1e-6)
+    assert_simulated(session, function, x > 0)
+
+
+def test_nan_is_the_largest_and_the_smallest(session: Any) -> None:
+    for name in ("amax", "amin", "argmax", "argmin"):
+        assert_simulated(session, lambda x, name=name: getattr(x, name)(-1), torch.stack([FLOATS, FLOATS.flip(0)]))
+    assert_simulated(session, lambda x: x.sort(stable=True), torch.stack([FLOATS, FLOATS.flip(0)]))
+    assert_simulated(session, lambda x: x.topk(3), torch.tensor([[1.0, NAN, 3.0, 2.0, INF]]))
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x.logsumexp(-1), lambda x: x.logsumexp((0, 2)), lambda x: x.var(-1), lambda x: x.std(), lambda x: x.norm(),
+    lambda x: torch.var_mean(x, (0, 1), correction=0, keepdim=True), lambda x: x.norm(1, -1), lambda x: x.norm(INF, 0),
+    lambda x: x.double().var(0, correction=0.3), lambda x: x.double().cumsum(1), lambda x: torch._foreach_norm([x, x[0]])[1],
+])  # fmt: skip
+def test_moments_and_norms(function: Any, session: Any) -> None:
+    assert_simulated(session, function, IMAGES[0] * 3 + 1, tolerance=2e-6)
+
+
+def test_logarithms_of_sums_of_infinities(session: Any) -> None:
+    x = torch.tensor([[-INF, -INF], [INF, 1.0], [NAN, 1.0], [INF, -INF], [200.0, 200.0], [-INF, 0.5]])
+    assert_simulated(session, lambda x: x.logsumexp(-1), x, tolerance=1e-6)
+
+
+AT = torch.tensor([[0, 2, 2], [1, 0, -1]])
+
+
+def stored(x: Any, at: Any) -> Any:
+    """Returns a copy of x with other channels at these two."""
+    out = x.clone()
+    out[:, at] = x[:, 1:]
+    return out
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, at: x[0][at], lambda x, at: x[:, :, at], lambda x, at: x[:, at, at], lambda x, at: x[at[0] // 2, :, at[1]],
+    lambda x, at: x.index_select(1, at[0]), lambda x, at: x.gather(2, at.abs()[None, :, :, None].expand(2, 2, 3, 2)),
+    lambda x, at: functional.embedding(at.abs(), x[0, 0]),
+    lambda x, at: stored(x, at.abs()[0, :2]),
+    lambda x, at: x.index_put((at[0] // 2, at[1]), x[0, 0, 0, 0], accumulate=True),
+    lambda x, at: x.scatter(1, at.abs()[None, :, :, None].expand(2, 2, 3, 2)[:, :1], 7.0),
+    lambda x, at: x.scatter_add(3, at.abs()[None, None], x[:1, :1, :2]), lambda x, at: x.index_add(0, at[0] // 2, x[[0, 1, 0]]),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", [torch.float32, torch.int64, torch.bfloat16])
+def test_indices(function: Any, kind: Any, session: Any) -> None:
+    assert_simulated(session, lambda x: function(x, AT.to(x.device)), (IMAGES * 8).round().to(kind))
+
+
+def test_an_index_out_of_range_is_pytorch_s_error() -> None:
+    weight, outside = torch.ones(3, 2, device="cuda"), torch.tensor([3], device="cuda")
+    with pytest.raises(IndexError, match="out of range"):
+        functional.embedding(outside, weight)
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        weight.gather(0, outside[None])
+    with pytest.raises(IndexError, match="out of bounds"):
+        functional.nll_loss(weight, torch.tensor([0, 1, 2], device="cuda"))
+
+
+def gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function's result and its gradients with weights that differ."""
+
+    def run(*given: Any) -> Any:
+        leaves = [one.detach().requires_grad_() for one in given]
+        out = function(*leaves)
+        slope = torch.linspace(0.5, 1.5, out.numel(), dtype=out.dtype, device=out.device).view(out.shape)
+        return out, *torch.autograd.grad(out, leaves, slope)
+
+    return run
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: functional.max_pool2d(x, 3, 2, 1), lambda x: functional.max_pool2d(x, 2, 1, 0, 2, ceil_mode=True),
+    lambda x: functional.max_pool1d(x[0], 3), lambda x: functional.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True),
+    lambda x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False), lambda x: functional.avg_pool2d(x, 2, divisor_override=3),
+    lambda x: functional.avg_pool1d(x[0], 2), lambda x: functional.adaptive_avg_pool2d(x, (4, 3)),
+    lambda x: functional.adaptive_avg_pool2d(x, (11, 9)), lambda x: functional.interpolate(x, scale_factor=1.7),
+    lambda x: functional.interpolate(x, (4, 13)),
+    lambda x: functional.max_pool2d(x.contiguous(memory_format=torch.channels_last), 2),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_windows(function: Any, kind: Any, session: Any) -> None:
+    assert_simulated(session, gradients(function), IMAGES.to(kind), tolerance=1e-6)
+
+
+def test_the_largest_of_a_window_with_nan_and_padding(session: Any) -> None:
+    x = torch.full((1, 1, 4, 4), -INF)
+    x[0, 0, 0, 0] = NAN
+    assert_simulated(session, lambda x: functional.max_pool2d(x, 2, 2, 1, return_indices=True), x)
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"reduction": "sum"}, {"reduction": "none"}, {"ignore_index": 2}, {"label_smoothing": 0.1}, {"weighted": True},
+])  # fmt: skip
+@pytest.mark.parametrize("shape", [(5, 4), (4,), (2, 4, 3, 2)])
+def test_losses_of_classes(shape: tuple[int, ...], options: dict[str, Any], session: Any) -> None:
+    target = torch.randint(0, 4, [extent for axis, extent in enumerate(shape) if axis != (1 if len(shape) > 1 else 0)])
+    target = torch.where(target == 2, 1, target) if options.get("ignore_index") and target.dim() == 0 else target
+
+    def loss(x: Any) -> Any:
+        kept = {key: value for key, value in options.items() if key != "weighted"}
+        weight = torch.linspace(0.5, 2, 4).to(x.device) if "weighted" in options else None
+        return functional.cross_entropy(x, target.to(x.device), weight, **kept)
+
+    assert_simulated(session, gradients(loss), torch.randn(shape), tolerance=2e-6)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_squared_errors(reduction: str, session: Any) -> None:
+    assert_simulated(
+        session, gradients(lambda x, y: functional.mse_loss(x, y, reduction=reduction)), IMAGES[0], IMAGES[1], tolerance=2e-5
+    )
+
+
+def test_an_embedding_s_gradient_adds_and_leaves_padding_out(session: Any) -> None:
+    index = torch.tensor([[1, 1, 0], [3, 1, 2]])
+    for padding in (None, 1):
+        run = gradients(lambda weight, p=padding: functional.embedding(index.to(weight.device), weight, p))
+        assert_simulated(session, run, IMAGES[0, 0, :4], tolerance=1e-6)
+
+
+def test_results_that_a_type_cannot_hold_are_pytorch_s_error() -> None:
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch.ones(3, dtype=torch.int32, device="cuda").div_(2)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch.add(torch.ones(3, device="cuda"), 1.5, out=torch.ones(3, dtype=torch.int32, device="cuda"))

@@ -1,0 +1,242 @@
+"""Operators along an axis, and by indices, as Triton kernels: extremes, sums, order, running sums, gather, scatter, windows.
+
+Operands are contiguous; `element_sources` says what such kernels may call. The longest axis has 32 bits.
+"""
+
+from __future__ import annotations
+
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.runtime.jit import JITFunction
+
+
+@JITFunction
+def _larger(a, at_a, b, at_b):  # type: ignore[no-untyped-def]
+    """NaN is the largest; of equal elements, the first."""
+    before = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (at_a < at_b))
+    return tl.where(before, a, b), tl.where(before, at_a, at_b)
+
+
+@JITFunction
+def _smaller(a, at_a, b, at_b):  # type: ignore[no-untyped-def]
+    """NaN is the smallest; of equal elements, the first."""
+    before = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (at_a < at_b))
+    return tl.where(before, a, b), tl.where(before, at_a, at_b)
+
+
+@JITFunction
+def _plus(a, b):  # type: ignore[no-untyped-def]
+    return a + b
+
+
+@JITFunction
+def _times(a, b):  # type: ignore[no-untyped-def]
+    return a * b
+
+
+@JITFunction
+def extremes(x, values, indices, n, LARGEST: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Finds the largest or smallest element of each row of n, and its index. Lanes past the end read the last element."""
+    row = tl.program_id(0).to(tl.int64)
+    x += row * n
+    at = tl.minimum(tl.arange(0, BLOCK), n - 1)
+    best, where = tl.load(x + at), at
+    for first in range(BLOCK, n, BLOCK):
+        at = tl.minimum(first + tl.arange(0, BLOCK), n - 1)
+        if LARGEST:
+            best, where = _larger(best, where, tl.load(x + at), at)
+        else:
+            best, where = _smaller(best, where, tl.load(x + at), at)
+    if LARGEST:
+        best, where = tl.reduce((best, where), 0, _larger)
+    else:
+        best, where = tl.reduce((best, where), 0, _smaller)
+    tl.store(values + row, best)
+    tl.store(indices + row, where)
+
+
+@JITFunction
+def totals(x, out, n, UNIT: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Adds the elements of each row of n in the result's type, or multiplies them; UNIT is 0 for sums, 1 for products."""
+    row = tl.program_id(0).to(tl.int64)
+    found = tl.full((BLOCK,), UNIT, out.dtype.element_ty)
+    for first in range(0, n, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        values = tl.load(x + row * n + at, at < n, UNIT).to(out.dtype.element_ty)
+        if UNIT == 0:
+            found += values
+        else:
+            found *= values
+    if UNIT == 0:
+        tl.store(out + row, tl.reduce(found, 0, _plus))
+    else:
+        tl.store(out + row, tl.reduce(found, 0, _times))
+
+
+@JITFunction
+def running(x, out, n, UNIT: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Adds to each element of a row of n those before it, or multiplies it by them, in the result's type; UNIT as above."""
+    row = tl.program_id(0).to(tl.int64)
+    before = tl.full((1,), UNIT, out.dtype.element_ty)
+    for first in range(0, n, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        values = tl.load(x + row * n + at, at < n, UNIT).to(out.dtype.element_ty)
+        if UNIT == 0:
+            found = tl.associative_scan(values, 0, _plus) + before
+            before += tl.reduce(values, 0, _plus)
+        else:
+            found = tl.associative_scan(values, 0, _times) * before
+            before *= tl.reduce(values, 0, _times)
+        tl.store(out + row * n + at, found, at < n)
+
+
+@JITFunction
+def log_sums(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Computes the logarithm of the sum of exponentials of each row of n."""
+    row = tl.program_id(0).to(tl.int64)
+    most = tl.full((BLOCK,), float("-inf"), out.dtype.element_ty)
+    for first in range(0, n, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        values = tl.load(x + row * n + at, at < n, float("-inf")).to(out.dtype.element_ty)
+        most = tl.where((values > most) | (values != values), values, most)
+    most, _ = tl.reduce((most, tl.arange(0, BLOCK)), 0, _larger)
+    base = tl.where((most == float("inf")) | (most == float("-inf")), 0.0, most)
+    total = tl.full((BLOCK,), 0.0, out.dtype.element_ty)
+    for first in range(0, n, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        values = tl.load(x + row * n + at, at < n, float("-inf")).to(out.dtype.element_ty)
+        total += libdevice.exp(values - base)
+    tl.store(out + row, libdevice.log(tl.reduce(total, 0, _plus)) + base)
+
+
+@JITFunction
+def moments(x, means, variances, n, divisor, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Computes the mean of each row of n, and the sum of squared distances from it, divided by the divisor's element."""
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.full((BLOCK,), 0.0, means.dtype.element_ty)
+    for first in range(0, n, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        total += tl.load(x + row * n + at, at < n, 0.0).to(means.dtype.element_ty)
+    mean = tl.reduce(total, 0, _plus) / n
+    total = tl.full((BLOCK,), 0.0, means.dtype.element_ty)
+    for first in range(0, n, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        distance = tl.load(x + row * n + at, at < n, 0.0).to(means.dtype.element_ty) - mean
+        total += tl.where(at < n, distance * distance, 0.0)
+    tl.store(means + row, mean)
+    tl.store(variances + row, tl.reduce(total, 0, _plus) / tl.load(divisor))
+
+
+@JITFunction
+def sort_rows(x, values, indices, n, kept, DESCENDING: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Stores the first `kept` elements of each row of n in order, each at its rank: the number of elements that precede it.
+
+    Equal elements keep their order; NaN is the largest. This takes n steps for each element.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    own = tl.load(x + row * n + at, at < n)
+    rank = tl.full((BLOCK,), 0, tl.int32)
+    for other_at in range(n):
+        other = tl.load(x + row * n + other_at)
+        same = (other == own) | ((other != other) & (own != own))
+        if DESCENDING:
+            precedes = (other > own) | ((other != other) & (own == own))
+        else:
+            precedes = (other < own) | ((own != own) & (other == other))
+        rank += (precedes | (same & (other_at < at))).to(tl.int32)
+    stored = (at < n) & (rank < kept)
+    tl.store(values + row * kept + rank, own, stored)
+    tl.store(indices + row * kept + rank, at, stored)
+
+
+@JITFunction
+def take(  # type: ignore[no-untyped-def]
+    x, index, out, count, n, length, inner, SHARED: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Gathers: out[b, j, i] = x[b, index, i] of x (b, n, inner) and out (b, length, inner); the index is that of j or of all."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i, j, b = at % inner, at // inner % length, (at // inner // length).to(tl.int64)
+    chosen = tl.load(index + (j if SHARED else at), at < count, 0).to(tl.int64)
+    chosen = tl.where(chosen < 0, chosen + n, chosen)
+    tl.store(out + at, tl.load(x + (b * n + chosen) * inner + i, at < count), at < count)
+
+
+@JITFunction
+def put(  # type: ignore[no-untyped-def]
+    x, index, out, count, n, length, inner, SHARED: tl.constexpr, ADDS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Scatters: stores x[b, j, i] in out[b, index, i], or adds it there, of x (b, length, inner) and out (b, n, inner)."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i, j, b = at % inner, at // inner % length, (at // inner // length).to(tl.int64)
+    chosen = tl.load(index + (j if SHARED else at), at < count, 0).to(tl.int64)
+    place = out + (b * n + tl.where(chosen < 0, chosen + n, chosen)) * inner + i
+    values = tl.load(x + at, at < count)
+    if ADDS:
+        tl.atomic_add(place, values.to(out.dtype.element_ty), at < count, sem="relaxed")
+    else:
+        tl.store(place, values, at < count)
+
+
+@JITFunction
+def likelihoods(x, target, weight, out, weights, rows, classes, ignored, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Stores minus the target's element of each row of classes times its weight, and the weight; 0 if the target is ignored."""
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    chosen = tl.load(target + row, row < rows, ignored)
+    counts = (chosen != ignored) & (row < rows)
+    own = tl.load(weight + chosen, counts, 0.0)
+    tl.store(weights + row, own, row < rows)
+    found = -own * tl.load(x + row.to(tl.int64) * classes + chosen, counts, 0.0)
+    tl.store(out + row, tl.where(counts, found, 0.0), row < rows)
+
+
+@JITFunction
+def likelihood_gradients(  # type: ignore[no-untyped-def]
+    grad, target, weight, out, count, classes, ignored, STEP: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Computes the gradient of `likelihoods`, (rows, classes); grad has one element or one a row."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row, own = at // classes, at % classes
+    chosen = tl.load(target + row, at < count, ignored)
+    hit = (chosen == own) & (chosen != ignored) & (at < count)
+    found = -tl.load(weight + own, hit, 0.0) * tl.load(grad + row * STEP, hit, 0.0)
+    tl.store(out + at, tl.where(hit, found, 0.0), at < count)
+
+
+@JITFunction
+def largest_in_windows(  # type: ignore[no-untyped-def]
+    x, rows, columns, out, indices, count, area, out_h, out_w, window_h, window_w, BLOCK: tl.constexpr
+):
+    """Finds the largest element of each window and its place in its plane. rows (out_h, window_h) and columns have the offsets of
+    a window's elements in a plane, -1 for padding."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i, j, plane = at // out_w % out_h, at % out_w, (at // out_w // out_h).to(tl.int64)
+    best = tl.full((BLOCK,), float("-inf"), x.dtype.element_ty)
+    where = tl.full((BLOCK,), -1, tl.int32)
+    for down in range(window_h):
+        row = tl.load(rows + i * window_h + down, at < count, -1)
+        for right in range(window_w):
+            column = tl.load(columns + j * window_w + right, at < count, -1)
+            inside = (row >= 0) & (column >= 0)
+            value = tl.load(x + plane * area + row + column, inside, float("-inf"))
+            better = inside & ((value > best) | (value != value) | (where < 0))
+            best, where = tl.where(better, value, best), tl.where(better, row + column, where)
+    tl.store(out + at, best, at < count)
+    tl.store(indices + at, where, at < count)
+
+
+@JITFunction
+def sums_of_windows(  # type: ignore[no-untyped-def]
+    x, rows, columns, divisors, out, count, area, out_h, out_w, window_h, window_w, BLOCK: tl.constexpr
+):
+    """Sums each window's elements, divided by its entry of divisors (out_h, out_w); rows and columns as above."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i, j, plane = at // out_w % out_h, at % out_w, (at // out_w // out_h).to(tl.int64)
+    total = tl.full((BLOCK,), 0.0, divisors.dtype.element_ty)
+    for down in range(window_h):
+        row = tl.load(rows + i * window_h + down, at < count, -1)
+        for right in range(window_w):
+            column = tl.load(columns + j * window_w + right, at < count, -1)
+            inside = (row >= 0) & (column >= 0)
+            total += tl.load(x + plane * area + row + column, inside, 0.0).to(divisors.dtype.element_ty)
+    tl.store(out + at, total / tl.load(divisors + i * out_w + j, at < count, 1.0), at < count)

@@ -1,0 +1,179 @@
+"""PyTorch's operators by indices, by Triton kernels: embeddings, gather, scatter, index and their gradients.
+
+Addresses are prepared on the host: indices of several axes become one, and the host reads whether all are inside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simgpu.tools.torch.operators import index_sources as sources
+from simgpu.tools.torch.operators.element_sources import BLOCK
+from simgpu.tools.torch.operators.kernels import FLOATS, POINTEES, Call, OnHost, serve
+
+_INDICES = (torch.int64, torch.int32)
+_ADDED = (*FLOATS, torch.float64, torch.int64, torch.int32)  # types that atomics, or their f32, add
+
+
+def _inside(index: Tensor, n: int, least: int = 0) -> Tensor:
+    """Returns indices as contiguous ones. Raises OnHost if one is outside: PyTorch's own error says which."""
+    serve(index, *_INDICES)
+    if not (least <= int(index.min()) and int(index.max()) < n):
+        raise OnHost("of an index out of range")
+    return index.contiguous()
+
+
+def _split(shape: Sequence[int], dim: int, count: int = 1) -> tuple[int, int, int]:
+    """Returns the number of elements before, in and after an axis, or several."""
+    return math.prod(shape[:dim]), math.prod(shape[dim : dim + count]), math.prod(shape[dim + count :])
+
+
+def _take(call: Call, values: Tensor, index: Tensor, dim: int, count: int = 1, shared: bool = True) -> Tensor:
+    """Returns elements along axes. index: one for each element of the result, or shared by all places beside the axes."""
+    serve(values, *POINTEES)
+    _, n, inner = _split(values.shape, dim, count)
+    index = _inside(index, n, -n)
+    shape = [*values.shape[:dim], *index.shape, *values.shape[dim + count :]] if shared else list(index.shape)
+    length = index.numel() if shared else index.shape[dim]
+    inner = inner if shared else math.prod(index.shape[dim + 1 :])
+    out = values.new_empty(shape)
+    groups = (-(-out.numel() // BLOCK),)
+    call.run(sources.take, groups, values.contiguous(), index, out, out.numel(), n, length, inner, constants=(shared, BLOCK))
+    return out
+
+
+def _put(
+    call: Call, target: Tensor, index: Tensor, values: Tensor, dim: int, count: int = 1, shared: bool = True, adds: bool = False
+) -> Tensor:
+    """Returns a copy of `target` in which values are stored, or added, along axes; operands as in `_take`."""
+    serve(target, *(_ADDED if adds else POINTEES))
+    serve(values, target.dtype)
+    _, n, inner = _split(target.shape, dim, count)
+    index = _inside(index, n, -n)
+    length = index.numel() if shared else index.shape[dim]
+    wide = torch.float32 if adds and target.dtype in FLOATS else target.dtype
+    out = target.to(wide).clone(memory_format=torch.contiguous_format)
+    groups = (-(-values.numel() // BLOCK),)
+    call.run(
+        sources.put, groups, values.contiguous(), index, out, values.numel(), n, length, inner, constants=(shared, adds, BLOCK)
+    )
+    return out.to(target.dtype)
+
+
+def _embedding(call: Call, weight: Tensor, index: Tensor, *_options: Any) -> Tensor:
+    return _take(call, weight, _inside(index, len(weight)), 0)
+
+
+def _embedding_gradient(call: Call, grad: Tensor, index: Tensor, rows: int, padding: int, by_frequency: bool) -> Tensor:
+    if by_frequency:
+        raise OnHost("scaled by frequency")
+    columns = grad.shape[-1]
+    weight = grad.new_zeros(rows, columns)
+    found = _put(call, weight, _inside(index, rows).reshape(-1), grad.reshape(-1, columns), 0, adds=True)
+    if padding >= 0:
+        found[padding] = 0
+    return found
+
+
+def _axis(values: Tensor, dim: int) -> int:
+    """Returns an axis's number. Raises OnHost for a tensor without axes, and for an axis that is not there."""
+    if not -values.dim() <= dim < values.dim():
+        raise OnHost("of an axis that is not there")
+    return dim % values.dim()
+
+
+def _index_select(call: Call, values: Tensor, dim: int, index: Tensor) -> Tensor:
+    axis = _axis(values, dim)
+    return _take(call, values, _inside(index, values.shape[axis]).reshape(-1), axis)
+
+
+def _beside(values: Tensor, index: Tensor, axis: int) -> Tensor:
+    """Returns the part of values whose other axes have the index's lengths. Raises OnHost if the index is longer."""
+    if index.dim() != values.dim():
+        raise OnHost("of an index with other axes")
+    for other, extent in enumerate(index.shape):
+        if other != axis:
+            if extent > values.shape[other]:
+                raise OnHost("of an index longer than the tensor")
+            values = values.narrow(other, 0, extent)
+    return values
+
+
+def _gather(call: Call, values: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    axis = _axis(values, dim)
+    return _take(call, _beside(values, index, axis), _inside(index, values.shape[axis]), axis, shared=False)
+
+
+def _scatter(adds: bool) -> Callable[..., Tensor]:
+    """Returns `scatter` or `scatter_add` of a tensor or a number."""
+
+    def scatter(call: Call, values: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
+        axis = _axis(values, dim)
+        index = _inside(index, values.shape[axis])
+        if not isinstance(source, Tensor):
+            source = torch.full(index.shape, source, dtype=values.dtype, device=values.device)
+        chosen = _beside(source, index, axis).narrow(axis, 0, index.shape[axis])
+        out = values.clone(memory_format=torch.contiguous_format)
+        part = _beside(out, index, axis)
+        part.copy_(_put(call, part, index, chosen, axis, shared=False, adds=adds))
+        return out
+
+    return scatter
+
+
+def _index_add(call: Call, values: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    axis = _axis(values, dim)
+    shape = [*values.shape[:axis], index.numel(), *values.shape[axis + 1 :]]
+    if alpha != 1 or list(source.shape) != shape:
+        raise OnHost("of a scaled operand, or one that does not fit")
+    return _put(call, values, _inside(index, values.shape[axis]).reshape(-1), source, axis, adds=True)
+
+
+def _one_index(values: Tensor, indices: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, int, int]:
+    """Returns values, whose indexed axes are together, the index into these as one, the first of them, and their number.
+
+    Raises OnHost for masks: their result's size depends on them.
+    """
+    given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
+    if not given or any(one.dtype not in _INDICES for _, one in given):
+        raise OnHost("by a mask")
+    axes = [axis for axis, _ in given]
+    if axes != list(range(axes[0], axes[-1] + 1)):  # apart: they come first
+        values = values.movedim(axes, list(range(len(axes))))
+        axes = list(range(len(axes)))
+    extents = values.shape[axes[0] : axes[-1] + 1]
+    found = torch.zeros((), dtype=torch.int64, device="cpu")
+    for (_, one), extent in zip(given, extents):
+        wide = _inside(one, extent, -extent).to(torch.int64)
+        found = found * extent + torch.where(wide < 0, wide + extent, wide)
+    return values, found, axes[0], len(axes)
+
+
+def _index(call: Call, values: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    moved, index, first, count = _one_index(values, indices)
+    return _take(call, moved, index, first, count)
+
+
+def _index_put(
+    call: Call, values: Tensor, indices: Sequence[Tensor | None], source: Tensor, accumulate: bool = False, _unsafe: bool = False
+) -> Tensor:
+    moved, index, first, count = _one_index(values, indices)
+    if moved is not values:
+        raise OnHost("of axes that are apart")
+    shape = (*values.shape[:first], *index.shape, *values.shape[first + count :])
+    return _put(call, values, index, source.expand(shape), first, count, adds=accumulate)
+
+
+# By the operator's name in PyTorch's dispatcher.
+INDEXING: dict[str, Callable[..., Any]] = {
+    "aten::embedding": _embedding, "aten::embedding_dense_backward": _embedding_gradient,
+    "aten::index_select": _index_select, "aten::gather": _gather,
+    **{f"aten::scatter.{kind}": _scatter(False) for kind in ("src", "value")}, "aten::scatter_add": _scatter(True),
+    "aten::index_add": _index_add, "aten::index.Tensor": _index, "aten::_unsafe_index.Tensor": _index,
+    **{f"aten::{name}": _index_put for name in ("index_put", "_index_put_impl", "_unsafe_index_put")},
+}  # fmt: skip

@@ -17,6 +17,8 @@ from tests.support.pretended_gpu import kernels, pretended_gpu, simgpu, torch
 
 import triton  # isort: skip  (after its test for being there)
 
+from simgpu.tools.torch.inductor import _compilers  # isort: skip  (needs PyTorch)
+
 pytestmark = pytest.mark.filterwarnings("ignore")  # Inductor's own advice, and the warning that times are a model's
 
 
@@ -255,6 +257,25 @@ def test_kernels_are_compiled_by_as_many_threads_as_inductor_has(
     torch.testing.assert_close(columns, x.sum(0))
     assert len(used) == threads
     assert (threading.get_ident() in used) == (threads == 1)
+
+
+def test_a_worker_leaves_a_kernel_whole_that_other_threads_use() -> None:
+    """Inductor's worker calls `prepare_for_pickle`, which takes a function and its lock out of the kernel that it shares here."""
+
+    class Kernel:
+        function: str | None = "the kernel"
+
+        def prepare_for_pickle(self) -> None:
+            self.function = None
+
+    def work(load: Any, _environment: dict[str, str]) -> Any:
+        made = load("name")
+        made.prepare_for_pickle()
+        return made
+
+    kernel = Kernel()
+    assert work(lambda _name: Kernel(), {}).function is None
+    assert _compilers().submit(work, lambda _name: kernel, {}).result() is kernel and kernel.function == "the kernel"
 
 
 def test_templates_and_candidates_by_the_model() -> None:

@@ -195,10 +195,24 @@ class _Compilers(ThreadPoolExecutor):
         """Submits a call, with the caller's settings of Inductor. One without arguments, by which Inductor asks if it may submit
         others, is over at once."""
         if args or options:
-            return super().submit(contextvars.copy_context().run, functools.partial(function, *args, **options))
+            whole = [_keep_whole(one) if callable(one) else one for one in args]
+            return super().submit(contextvars.copy_context().run, functools.partial(function, *whole, **options))
         asked: Future[Any] = Future()
         asked.set_result(function())
         return asked
+
+
+def _keep_whole(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function that loads a kernel: a worker leaves the parts that cannot be sent to another process, since other threads
+    of this one may be using the kernel."""
+
+    def load_whole(*args: Any, **options: Any) -> Any:
+        kernel = load(*args, **options)
+        if hasattr(kernel, "prepare_for_pickle"):
+            kernel.prepare_for_pickle = lambda: None
+        return kernel
+
+    return load_whole
 
 
 @functools.cache  # which PyTorch clears in a forked process

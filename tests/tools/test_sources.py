@@ -79,3 +79,50 @@ def test_every_verb_takes_a_capture(words: list[str], tmp_path: Path, capsys: py
 def test_a_program_is_pointed_to_its_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", str(tmp_path / "script.py")]) == 2
     assert "simgpu triton" in capsys.readouterr().err
+
+
+SCALED = {
+    "k.hip": '#include "by.h"\n#include "n.h"\nextern "C" __global__ void k(float *y) { y[threadIdx.x] = BY * SCALE * N; }\n',
+    "k.cl": '#include "by.h"\n#include "n.h"\nkernel void k(global float *y) { y[get_local_id(0)] = BY * SCALE * N; }\n',
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_a_source_is_compiled_with_the_options_and_its_neighbours(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A header beside the source is found, and relative folders of -I begin where the command runs."""
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "include").mkdir()
+    path = tmp_path / "sources" / name
+    path.write_text(SCALED[name])
+    (path.parent / "by.h").write_text("#define BY 2\n")
+    (tmp_path / "include" / "n.h").write_text("#define N 8\n")
+    monkeypatch.chdir(tmp_path)
+    given = ["-Iinclude", "-DSCALE=3"]
+    kernel = simgpu.load(str(path), "mi300x", given)["k"]
+    y = kernel.module.device.zeros(64)
+    kernel.launch(grid=1, block=64, args=[y])
+    assert (y.download() == 48).all()
+    launch = ["--target", "mi300x", "--grid", "1", "--arg", "zeros:f32:64"]
+    assert main(["check", str(path), *launch, "--options=-I include -DSCALE=3"]) == 0
+    assert main(["lint", str(path), "--target", "mi300x", "--options=-DSCALE=3"]) == 2
+    assert "'n.h' file not found" in capsys.readouterr().err
+
+
+def test_code_that_is_compiled_takes_no_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, said in ("cube.s", "assembly takes no options"), ("cube.co", "is compiled already"):
+        path = tmp_path / name
+        path.write_bytes(simgpu.compile(str(ROOT / "tests" / "tools" / "cube.s")) if name == "cube.co" else KERNELS[name].encode())
+        assert main(["disasm", str(path), "--options=-O0"]) == 2
+        assert said in capsys.readouterr().err
+    assert main(["disasm", "k.hip", "--options=-O '"]) == 2
+    assert "argument --options: -O ': No closing quotation" in capsys.readouterr().err
+
+
+def test_a_debugger_knows_all_variables_of_an_unoptimized_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "k.hip"
+    path.write_text('extern "C" __global__ void k(int *y)\n{\n    int v = 7 * threadIdx.x;\n    y[threadIdx.x] = v + 1;\n}\n')
+    launch = ["--target", "mi300x", "--grid", "1", "--arg", "zeros:i32:64"]
+    assert main(["debug", str(path), *launch, "--options=-O0", "-ex", "b k.hip:4", "-ex", "c", "-ex", "p v[3]", "--batch"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("21")

@@ -12,7 +12,7 @@ import numpy as np
 
 from simgpu.hardware.code_object.code_object import first_names
 from simgpu.hardware.code_object.demangled import kernels_by_name, spellings
-from simgpu.tools.cases.sources import FILE, read_code_object
+from simgpu.tools.cases.sources import FILE, add_compiler_option, read_code_object
 from simgpu.tools.shared.arrays import FILLS, TYPES, array_type, require_memory
 from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.shared.launching import Watch, add_device_options, device_of, launch, launch_work
@@ -45,6 +45,7 @@ def add_launch_options(parser: ArgumentParser, against_sim: bool = False) -> Non
     parser.add_argument("--kernel", metavar="K", help="the kernel (default: the only one)")
     add_argument_options(parser)
     parser.add_argument("--target", help="board or architecture (default: the file's)")
+    add_compiler_option(parser)
     add_device_options(parser, against_sim)
 
 
@@ -95,7 +96,7 @@ class FileKernel:
 def file_kernel(options: Namespace, watch: Watch | None = None) -> FileKernel:
     """Makes the launch that the options of `add_launch_options` describe. UsageError names the fault in the file or an
     argument."""
-    code = read_code_object(options.file, options.target)
+    code = read_code_object(options.file, options.target, options.options)
     info = code.kernels[kernel_named(code.kernels, options.kernel)]
     if not options.grid and not options.global_size:
         raise UsageError("one of --grid (workgroups) and --global-size (work-items) is needed")

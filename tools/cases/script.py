@@ -44,7 +44,7 @@ def with_subject(
     if is_script(what):
         return at_launch(what, rest, wanted.launch, wanted.board, act, getattr(wanted, "variables", False))
     if getattr(wanted, "variables", False):
-        raise UsageError("--variables: it is for Triton scripts, which are compiled when they run")
+        raise UsageError("--variables: it is for Triton scripts, which are compiled when they run; a .hip file takes --options=-O0")
     return act(subject(verb, what, rest, wanted.step, last))
 
 

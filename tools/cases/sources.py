@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,12 +54,27 @@ def operator_path(word: str) -> Path | None:
     return Path(f"{path}.py") if named else Path(word) if word.endswith(".py") else None
 
 
-def load(path: str, target: str | None = None, **device: Any) -> Module:
+def add_compiler_option(parser: Any) -> None:
+    """Adds --options: clang's options for a source."""
+    text = "options of clang for a .hip, .cl or .ll file, after its -O3, as --options='-O0 -DN=64 -Iinclude'"
+    parser.add_argument("--options", type=compiler_options, default=[], metavar="OPTIONS", help=text)
+
+
+def compiler_options(text: str) -> list[str]:
+    """Splits options as a shell does. Raises ArgumentTypeError."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text}: {error}") from None
+
+
+def load(path: str, target: str | None = None, options: Sequence[str] = (), **device: Any) -> Module:
     """Loads a file's kernels on a new simulated GPU, `Module.device`.
 
     path: a code object, an offload bundle, assembly, HIP or OpenCL kernels, or a folder that kerncap captured; or the text of a
     source, as `compile` takes it
     target: board or architecture (default: the file's; HIP and OpenCL name none)
+    options: of clang for a source, such as -O0
     device: options of `Device`, such as check=True
 
     Raises OSError, DecodeError, TargetError, ToolchainError, and UsageError for a source that does not compile.
@@ -72,7 +89,7 @@ def load(path: str, target: str | None = None, **device: Any) -> Module:
     """
     from simgpu import Device
 
-    code = read_code_object(path, target)
+    code = read_code_object(path, target, options)
     return Device(target or code.target, **device).load(code.data)
 
 
@@ -90,6 +107,8 @@ def read_code_object(path: str, target: str | None = None, options: Sequence[str
         raise UsageError(f"{path} is a Python program: run it by `simgpu triton {path}`; `debug`, `time` and `profile` take it")
     if is_text(path) or is_assembly(path) or Path(path).suffix in COMPILED:
         return CodeObject.parse(compile(path, target, options), arch)
+    if options:
+        raise UsageError(f"{path} is compiled already: it takes no options of a compiler: {' '.join(options)}")
     file = Path(path, "kernel.hsaco") if is_capture(path) else Path(path)
     try:
         return CodeObject.parse(file.read_bytes(), arch)
@@ -163,15 +182,16 @@ def _compile(source: _Source, arch: str, options: Sequence[str]) -> bytes:
     from simgpu.hip.options import HipSource
     from simgpu.tools.cases.ir import compile_ir
     from simgpu.tools.cases.opencl import compile_opencl
-    from simgpu.tools.shared.hiprtc import compile_source
+    from simgpu.tools.shared.hiprtc import compile_source, with_absolute_folders
 
     if not arch:
         raise UsageError(f"{source.name} names no target: give --target")
-    file = Path(source.name)
+    file, given = Path(source.name), with_absolute_folders(options, ".")
     if source.suffix == HIP:
-        code, log = compile_source(HipSource(source.text, arch, tuple(options), file=file.name))
+        beside = f"-I{file.parent.absolute()}"  # as a host's compiler searches the source's folder
+        code, log = compile_source(HipSource(source.text, arch, (*given, beside), file=file.name))
     else:
-        code, log = (compile_ir if source.suffix == IR else compile_opencl)(source.text, arch, file, options)
+        code, log = (compile_ir if source.suffix == IR else compile_opencl)(source.text, arch, file, given)
     if code is None:
         said = next((line for line in log.splitlines() if "error: " in line), log).strip().removeprefix("./")
         more = "; only kernels are compiled here, `simgpu hip` runs whole programs" if source.suffix == HIP else ""

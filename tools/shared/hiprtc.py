@@ -113,7 +113,7 @@ def _compile(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes |
 
 def _build(tool: Toolchain, source: HipSource, scratch: Path, library: Path | None) -> tuple[bytes | None, str]:
     """Compiles the files in `scratch` to a code object, linked with a device library if one is passed."""
-    options = [option for option in _with_places(source) if PASSED.match(option)]
+    options = [option for option in with_absolute_folders(source.options, source.folder) if PASSED.match(option)]
     version = f"-mcode-object-version={CODE_OBJECT_VERSION}"
     unit = hashlib.sha256(source.text.encode()).hexdigest()[:16]  # sources that are linked together must differ in it
     ir = [
@@ -137,10 +137,10 @@ def _build(tool: Toolchain, source: HipSource, scratch: Path, library: Path | No
     return link(commands, scratch / ("program.bc" if BITCODE in source.options else "program.co"))
 
 
-def _with_places(source: HipSource) -> list[str]:
-    """Returns the options; -I gets an absolute folder, since the compiler runs in another one than the program."""
-    joined = re.sub(r"(?<=\0-I)\0", "", "\0" + "\0".join(source.options)).split("\0")[1:]
-    return [f"-I{Path(source.folder, option[2:]).absolute()}" if option.startswith("-I") else option for option in joined]
+def with_absolute_folders(options: Sequence[str], folder: str) -> list[str]:
+    """Returns options whose -I names absolute folders, since the compiler runs in another one. Relative ones are in `folder`."""
+    joined = re.sub(r"(?<=\0-I)\0", "", "\0" + "\0".join(options)).split("\0")[1:]
+    return [f"-I{Path(folder, option[2:]).absolute()}" if option.startswith("-I") else option for option in joined]
 
 
 def _link_options(library: Path) -> list[str]:

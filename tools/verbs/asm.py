@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simgpu.tools.cases.sources import compile
+from simgpu.tools.cases.sources import add_compiler_option, compile
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import STDOUT, add_force_option, claim, write
@@ -15,6 +15,7 @@ def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
     parser.add_argument("file", metavar="FILE", help="assembly (`simgpu help assembly` has a template), or kernels (.hip, .cl)")
     parser.add_argument("--target", help="board or architecture (default: the file's .amdgcn_target)")
+    add_compiler_option(parser)
     parser.add_argument("-o", "--output", metavar="K.CO", help="the code object; - is standard output (default: FILE with .co)")
     add_force_option(parser)
     add_json_option(parser)
@@ -28,7 +29,7 @@ def run(options: Namespace) -> int:
     if options.json and output == STDOUT:
         raise UsageError("--json and -o - both want standard output: name a file")
     claim([output], options.force)
-    data = compile(options.file, options.target)
+    data = compile(options.file, options.target, options.options)
     code = CodeObject.parse(data)
     write(output, data, options.force)
     if options.json:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from simgpu.tools.cases.file_kernel import kernel_named
-from simgpu.tools.cases.sources import FILE, read_code_object
+from simgpu.tools.cases.sources import FILE, add_compiler_option, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json_entries, show, table
 
 if TYPE_CHECKING:
@@ -27,12 +27,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help=FILE)
     parser.add_argument("--kernel", metavar="K", help="only this kernel (default: all)")
     parser.add_argument("--target", help="the entry of a bundle (default: its only one)")
+    add_compiler_option(parser)
     add_json_option(parser)
 
 
 def run(options: Namespace) -> int:
     """Prints every kernel and function. Raises DecodeError for a file that is no code object."""
-    code = read_code_object(options.file, options.target)
+    code = read_code_object(options.file, options.target, options.options)
     names = list(code.kernels) if options.kernel is None else [kernel_named(code.kernels, options.kernel)]
     documents = (_kernel_document(code, code.kernels[name]) for name in names)  # one at a time: libraries have thousands of kernels
     if options.json:

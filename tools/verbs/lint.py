@@ -9,7 +9,7 @@ from simgpu.checks.lint.causes import TOLERATED
 from simgpu.engine.finding import Finding
 from simgpu.hardware.targets import architecture
 from simgpu.tools.cases.file_kernel import kernel_named
-from simgpu.tools.cases.sources import FILE, read_code_object
+from simgpu.tools.cases.sources import FILE, add_compiler_option, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.known_findings import add_suppressions_option, read_suppressions, show_suppressed
@@ -32,6 +32,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help=FILE)
     parser.add_argument("--kernel", metavar="K", help="only this kernel (default: all)")
     parser.add_argument("--target", help="board or architecture of assembly, or the entry of a bundle")
+    add_compiler_option(parser)
     parser.add_argument("--each", action="store_true", help="one finding for each pair of places (default: for each cause)")
     add_suppressions_option(parser)
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
@@ -46,7 +47,7 @@ def run(options: Namespace) -> int:
 
     claim([options.sarif], options.force)
     known = read_suppressions(options.suppressions)
-    code = read_code_object(options.file, options.target)
+    code = read_code_object(options.file, options.target, options.options)
     if options.target and architecture(options.target) != code.target:
         raise UsageError(f"{options.file} holds code for {code.target}, not for {options.target}: leave --target out")
     if not code.kernels:

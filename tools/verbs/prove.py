@@ -17,7 +17,7 @@ from simgpu.tools.cases.file_kernel import kernel_named
 from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.refinement import compile_function, functions_of, ir_module, is_ir, refinement, refinement_lines, tally
 from simgpu.tools.cases.safety import add_safety_options, assumptions_of, properties_of, safety_document, safety_lines
-from simgpu.tools.cases.sources import FILE, read_code_object
+from simgpu.tools.cases.sources import FILE, add_compiler_option, compiler_options, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, claim, write
@@ -58,9 +58,9 @@ def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--kernel", metavar="K", help=text)
     parser.add_argument("--other-kernel", metavar="K", help="the kernel of OTHER (default: the same name)")
     parser.add_argument("--target", help="board or architecture (default: the file's)")
-    text = "options of clang for FILE, as --options='-O0 -mllvm -global-isel'"
-    parser.add_argument("--options", metavar="OPTIONS", default="", help=text)
-    parser.add_argument("--other-options", metavar="OPTIONS", default="", help="options of clang for OTHER")
+    add_compiler_option(parser)
+    text = "options of clang for OTHER"
+    parser.add_argument("--other-options", type=compiler_options, metavar="OPTIONS", default=[], help=text)
     text = "work of the solver, in units of about a second; counted, so that no verdict depends on the machine (default: 60)"
     parser.add_argument("--effort", type=_positive, default=60.0, help=text)
     parser.add_argument("--seconds", type=_positive, default=math.inf, help="end after this time, too (default: no limit)")
@@ -112,8 +112,8 @@ def run(options: Namespace) -> int:
     if not options.other and options.options == options.other_options:
         raise UsageError("give a second file, or compile FILE twice: --options=-O0 --other-options=-O3")
     codes = [
-        read_code_object(path, options.target, shlex.split(text))
-        for path, text in ((options.file, options.options), (other, options.other_options))
+        read_code_object(path, options.target, given)
+        for path, given in ((options.file, options.options), (other, options.other_options))
     ]
     names = [kernel_named(codes[0].kernels, options.kernel)]
     names.append(kernel_named(codes[1].kernels, options.other_kernel or (options.kernel and names[0])))
@@ -191,7 +191,7 @@ def _run_refinement(options: Namespace) -> int:
         raise UsageError("--save is for one function: give --kernel, too")
     rows = []
     for function in functions:
-        made = compile_function(module, function, options.file, options.target, shlex.split(options.options))
+        made = compile_function(module, function, options.file, options.target, options.options)
         with progress(f"proving {made.function}"):
             verdict = refinement(made, _limits(options))
         shown, arguments, command = verdict.counterexample, [], ""
@@ -242,7 +242,7 @@ def _run_safety(options: Namespace, properties: list[str]) -> int:
     given = options.other or options.other_kernel or options.other_options
     if given:
         raise UsageError(f"{given}: --no-out-of-bounds and --no-race are about one kernel")
-    code = read_code_object(options.file, options.target, shlex.split(options.options))
+    code = read_code_object(options.file, options.target, options.options)
     name = kernel_named(code.kernels, options.kernel)
     title = code.kernels[name].title
     try:

@@ -14,6 +14,7 @@ from rich.text import Text
 from simgpu.tools.cases.file_kernel import add_argument_options, load_array
 from simgpu.tools.cases.operator_options import add_operator_options, names_operator
 from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cases.sources import add_compiler_option
 from simgpu.tools.cases.subject import Subject, file_subject, one_of, operator_subjects
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
@@ -72,6 +73,7 @@ def _own_options(parser: ArgumentParser) -> None:
 def _file_options(parser: ArgumentParser) -> None:
     file = parser.add_argument_group("FILE", "a code object or assembly; arguments as `simgpu exec` takes them")
     add_argument_options(file)
+    add_compiler_option(file)
     file.add_argument("--grid", default="1", metavar="X[,Y[,Z]]", help="workgroups (default: 1)")
     parser.add_argument("--target", help="board or architecture (default: the file's; mi100 for OP)")
 

@@ -18,7 +18,8 @@ from simgpu.checks.path_trace.patterns import group_clocks
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.rates.sustained import sustained_rates
-from simgpu.operators import GemmProblem
+from simgpu.operators import Conv2dProblem, GemmProblem, plan_conv2d
+from simgpu.operators.conv2d.cost import conv2d_cost
 from simgpu.operators.cost import KernelCost, second_pass
 from simgpu.operators.gemm.cost import Tiles, gemm_cost, gemm_seconds
 from simgpu.operators.gemm.limits import atom_of
@@ -233,3 +234,15 @@ def test_stores_touch_the_lines_of_their_addresses(tile_n: int, n: int, kind: st
 
     assert stored(tile_n)[0] / (64 * tile_n * size) == pytest.approx(touched / (len(stores) * run * size), rel=0.02)
     assert stored(64, tile_n)[1] == stored(tile_n)[0] == gemm_cost(problem, d, Tiles(64, tile_n, 16)).stored
+
+
+@pytest.mark.parametrize(
+    ("layout", "edge", "oc"), [("nchw", 57, 64), ("nchw", 64, 64), ("nhwc", 30, 51), ("nhwc", 30, 64)]
+)
+def test_a_convolutions_stores_touch_the_lines_of_their_addresses(layout: str, edge: int, oc: int) -> None:
+    plan = plan_conv2d(Conv2dProblem(2, 64, edge, edge, oc, 1, 1, dtype="f16", layout=layout), hardware.target("mi300x"))
+    run, row = (16, oc) if layout == "nhwc" else (min(16, plan.tile_ow), edge)
+    stores = [(at * row + first + np.arange(run)) * 4 for at in range(16) for first in range(0, row - row % run, run)]
+    touched = sum(64 * len(set((addresses // 64).tolist())) for addresses in stores)
+    stored = conv2d_cost(plan, 1).stored / (plan.pixels * plan.tile_oc * 4)
+    assert stored == pytest.approx(touched / (len(stores) * run * 4), rel=0.02)

@@ -11,6 +11,7 @@
     opencl.h             OpenCL C's built-in types and functions, included in every source
     ir.py                LLVM IR, compiled
     sources.py           the code object that a file names, assembled if need be
+    host_parts.py        kernels of whole HIP programs
     strict_device.py     a simulated GPU for tests: findings raise
     file_kernel.py       a kernel of a code object, its arguments and extents
     coverage.py          an operator's plan as a claim about its kernel's accesses

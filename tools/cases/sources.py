@@ -180,16 +180,16 @@ def _assemble(source: _Source, arch: str) -> bytes:
 def _compile(source: _Source, arch: str, options: Sequence[str]) -> bytes:
     """Compiles HIP or OpenCL C kernels, or LLVM IR."""
     from simgpu.hip.options import HipSource
+    from simgpu.tools.cases.host_parts import compile_kernels
     from simgpu.tools.cases.ir import compile_ir
     from simgpu.tools.cases.opencl import compile_opencl
-    from simgpu.tools.shared.hiprtc import compile_source, with_absolute_folders
+    from simgpu.tools.shared.hiprtc import with_absolute_folders
 
     if not arch:
         raise UsageError(f"{source.name} names no target: give --target")
     file, given = Path(source.name), with_absolute_folders(options, ".")
     if source.suffix == HIP:
-        beside = f"-I{file.parent.absolute()}"  # as a host's compiler searches the source's folder
-        code, log = compile_source(HipSource(source.text, arch, (*given, beside), file=file.name))
+        code, log = compile_kernels(HipSource(source.text, arch, tuple(given), file=file.name, folder=str(file.parent)))
     else:
         code, log = (compile_ir if source.suffix == IR else compile_opencl)(source.text, arch, file, given)
     if code is None:

@@ -16,6 +16,7 @@
 #define SIMGPU_THIRD(a, b, name, ...) name
 #define __launch_bounds__(...) SIMGPU_THIRD(__VA_ARGS__, SIMGPU_BOUNDS2, SIMGPU_BOUNDS, )(__VA_ARGS__)
 #define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
+#define NULL __null
 #define hipThreadIdx_x threadIdx.x
 #define hipThreadIdx_y threadIdx.y
 #define hipThreadIdx_z threadIdx.z

@@ -1,0 +1,97 @@
+"""Kernels of whole HIP programs: what only the host needs is left out, and errors of kernels stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.tools.cases.sources import compile
+from simgpu.tools.cli import main
+from simgpu.tools.shared.errors import UsageError
+
+KERNEL = """__device__ float twice(float v) { return 2 * v; } /* a } in a comment, main's */
+extern "C" __global__ void add(const float* x, float* y, int n) {
+    __shared__ float s[N];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    s[threadIdx.x] = x[i];
+    if (i < n) y[i] += twice(s[(threadIdx.x + 1) % N]);
+}
+"""
+PROGRAM = f"""#include <hip/hip_runtime.h>
+#include <iostream>
+#include <vector>
+#include "own.h"
+#define CHECK(x) do {{ hipError_t e = (x); if (e != hipSuccess) {{ std::cerr << "}}" << '"'; exit(1); }} }} while (0)
+constexpr int N = 256;
+struct Timer {{ hipEvent_t event; Timer() {{ hipEventCreate(&event); }} }};
+namespace app {{
+template <typename T, int M> __global__ void scale(T *y, const T *x, int n) {{
+    int i = blockIdx.x * M + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i] + own();
+}}
+std::vector<float> ones(int n = 1, bool operator_ = N == 3) {{ return std::vector<float>(n, 1.0f); }}
+}}
+{KERNEL}static std::vector<int> table = {{1, 2, 3}};
+extern "C" {{
+static hipStream_t stream;
+int main(int argc, char **argv) {{
+    float *x, *y;
+#ifdef ONE
+    if (argc > 1) {{
+#else
+    if (argc > 2) {{
+#endif
+        CHECK(hipMalloc(&x, 400));
+        add<<<dim3(1), dim3(128)>>>(x, y, 100);
+        app::scale<float, N><<<1, N, 0, stream>>>(y, x, 100);
+        hipLaunchKernelGGL(HIP_KERNEL_NAME(app::scale<double, 64>), dim3(1), dim3(64), 0, 0, nullptr, nullptr, 0);
+    }}
+    return 0;
+}}
+}}
+"""
+OWN = "#pragma once\n#include <chrono>\n__device__ inline float own() { return 1; }\nstd::chrono::seconds waited;\n"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (tmp_path / "own.h").write_text(OWN)
+    file = tmp_path / "program.hip"
+    file.write_text(PROGRAM)
+    return file
+
+
+def test_a_program_s_kernels_and_launched_instances(program: Path) -> None:
+    found = set(CodeObject.parse(compile(str(program), "mi300x")).kernels)
+    assert found == {"add", "_ZN3app5scaleIfLi256EEEvPT_PKS1_i", "_ZN3app5scaleIdLi64EEEvPT_PKS1_i"}
+
+
+def test_lint_and_check_keep_the_program_s_lines(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", str(program), "--target", "mi300x"]) == 0
+    given = ["--grid", "1", "--block", "256", "--arg", "count:f32:256", "--arg", "zeros:f32:256", "--arg", "i32:256"]
+    assert main(["check", str(program), "--target", "mi300x", "--kernel", "add", *given]) == 1
+    line = PROGRAM[: PROGRAM.index("if (i < n) y[i] += twice")].count("\n") + 1
+    said = capsys.readouterr().out
+    assert "race" in said and f"(program.hip:{line})" in said
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    ("__global__ void broken(int *x) { missing(x); }", "undeclared identifier 'missing'"),
+    ("#define KERNEL __global__ void\n#define MINE KERNEL\nMINE broken(int *x) { missing(x); }", "undeclared identifier 'missing'"),
+    ("struct Pair { __device__ int sum() { return missing; } };", "undeclared identifier 'missing'"),
+    ('#include "absent.h"', "'absent.h' file not found"),
+    ("__global__ void broken(std::vector<int> x) {}", "incomplete type"),
+])  # fmt: skip
+def test_errors_of_kernels_stay(wrong: str, said: str, program: Path) -> None:
+    program.write_text(f"{PROGRAM}\n{wrong}\n")
+    with pytest.raises(UsageError, match="error") as error:
+        compile(str(program), "mi300x")
+    assert said in str(error.value)
+
+
+def test_an_instance_that_does_not_exist_is_left_out(program: Path) -> None:
+    dependent = "template <typename T> void run(T *y) { app::scale<T, 1><<<1, 1>>>(y, y, 1); }"
+    program.write_text(PROGRAM.replace("static std", f"{dependent}\nstatic std"))
+    assert len(CodeObject.parse(compile(str(program), "mi300x")).kernels) == 3

@@ -162,6 +162,52 @@ def test_numbers_of_eight_bits(name: str, target: str) -> None:
     assert bits(ends, target, "#include <hip/hip_fp8.h>\n") == [1, 1]
 
 
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("name", FP8)
+def test_halves_and_numbers_of_eight_bits(name: str, target: str) -> None:
+    """Every half becomes what ml_dtypes has; every code becomes a half, alone and in a pair."""
+    form = FP8[name]
+    text = f"""#include <hip/hip_fp16.h>
+    #include <hip/hip_fp8.h>
+    __global__ void k(const __half_raw *x, unsigned char *made, unsigned short *pairs, __half_raw *back, __half2_raw *both) {{
+        int i = blockIdx.x * 64 + threadIdx.x;
+        constexpr auto kind = {name}::__default_interpret;
+        made[i] = __hip_cvt_halfraw_to_fp8(x[i], __HIP_NOSAT, kind);
+        pairs[i] = __hip_cvt_halfraw2_to_fp8x2({{x[i], __half(x[i ^ 1])}}, __HIP_NOSAT, kind);
+        back[i] = __hip_cvt_fp8_to_halfraw(i, kind);
+        both[i] = __hip_cvt_fp8x2_to_halfraw2(i, kind);
+    }}"""
+    x = np.arange(65536, dtype=np.uint16).view(np.float16)
+    made, pairs, back, both = (np.zeros(65536, kind) for kind in ("u1", "u2", "f2", "(2,)f2"))
+    simgpu.Device(target).load(built(text, target))["k"].launch(grid=1024, block=64, args=[x, made, pairs, back, both])
+    codes = np.arange(65536).astype("u2").view("u1").view(form).astype("f4").reshape(-1, 2)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(made.view(form).astype("f4"), x.astype("f4").astype(form).astype("f4"), equal_nan=True)
+        assert np.array_equal(both.astype("f4"), codes.astype("f2").astype("f4"), equal_nan=True)
+    assert np.array_equal(back.astype("f4"), both[:, 0].astype("f4"), equal_nan=True)
+    assert np.array_equal(pairs, made + (made.reshape(-1, 2)[:, ::-1].reshape(-1).astype("u2") << 8))
+
+
+@pytest.mark.parametrize(("name", "kind", "value"), [
+    ("atomicAdd", "__half", "__half(1)"), ("atomicAdd", "__half2", "__half2(1, 2)"),
+    ("unsafeAtomicAdd", "__half2", "__half2(1, 2)"),
+])  # fmt: skip
+def test_atomics_on_halves_and_pairs(name: str, kind: str, value: str) -> None:
+    """1,024 work-items add to two places without a finding; each earlier value of a place is returned once."""
+    text = f"""#include <hip/hip_fp16.h>
+    __global__ void k({kind} *sums, {kind} *before) {{
+        int i = blockIdx.x * 256 + threadIdx.x;
+        before[i] = {name}(sums + i % 2, {value});
+    }}"""
+    width = 2 if kind == "__half2" else 1
+    steps = np.arange(1, 1 + width)
+    sums, before = np.zeros((2, width), np.float16), np.zeros((1024, width), np.float16)
+    run = simgpu.Device("gfx942", check=True).load(built(text, "gfx942"))["k"].launch(grid=4, block=256, args=[sums, before])
+    assert not run.findings and np.array_equal(sums, [512 * steps] * 2)
+    for place in (0, 1):
+        assert np.array_equal(np.sort(before[place::2], axis=0), np.arange(512)[:, None] * steps)
+
+
 def test_names_of_std_and_of_hip_do_not_clash() -> None:
     built("#include <hip/hip_runtime.h>\n#include <algorithm>\nusing namespace std;\n__global__ void k(float *x, int n, long m) {\n"
           "  x[0] = min(n, 3) + max(x[1], 2.f) + sqrt(x[2]) + abs(n) + max(m, 3l) + pow(x[3], 2) + isnan(x[4]);\n}\n", "gfx942")

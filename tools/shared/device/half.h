@@ -1,8 +1,16 @@
 // Half precision: __half and __half2, by clang's _Float16.
 #pragma once
+struct __half_raw {
+    union {
+        _Float16 data;
+        unsigned short x;
+    };
+};
 struct __half {
     _Float16 data;
     __half() = default;
+    SIMGPU_INLINE __half(__half_raw raw) : data(raw.data) {}
+    SIMGPU_INLINE operator __half_raw() const { return {data}; }
     SIMGPU_INLINE __half(_Float16 x) : data(x) {}
     template <class T, __simgpu_number<T> = 0> SIMGPU_INLINE __half(T x) : data((_Float16)x) {}
     template <class T, __simgpu_number<T> = 0> SIMGPU_INLINE operator T() const { return (T)data; }
@@ -17,6 +25,9 @@ struct alignas(4) __half2 {
     template <class T, __simgpu_number<T> = 0> SIMGPU_INLINE __half2(T both) : x(both), y(both) {}
 };
 typedef __half2 half2;
+struct __half2_raw {
+    __half_raw x, y;
+};
 
 #define SIMGPU_HALF(NAME, VALUE) __device__ __forceinline__ __half NAME(__half a) { return VALUE; }
 #define SIMGPU_HALF_2(NAME, VALUE) __device__ __forceinline__ __half NAME(__half a, __half b) { return VALUE; }
@@ -149,13 +160,25 @@ SIMGPU_HALF_MATH(rcp, 1 / (float)a.data) SIMGPU_HALF_MATH(exp, expf(a.data)) SIM
 SIMGPU_HALF_MATH(exp10, exp10f(a.data)) SIMGPU_HALF_MATH(log, logf(a.data)) SIMGPU_HALF_MATH(log2, log2f(a.data))
 SIMGPU_HALF_MATH(log10, log10f(a.data)) SIMGPU_HALF_MATH(sin, sinf(a.data)) SIMGPU_HALF_MATH(cos, cosf(a.data))
 SIMGPU_HALF_MATH(tanh, tanhf(a.data))
-__device__ __forceinline__ __half atomicAdd(__half *at, __half value) {
-    unsigned *word = (unsigned *)((unsigned long)at & ~3ul), shift = (unsigned long)at & 2 ? 16 : 0;
-    unsigned seen = *word, before;
+// Replaces a word by a function of it, by a swap, so that no other access comes between; returns the word before.
+template <class F> __device__ __forceinline__ unsigned __simgpu_replace(unsigned *word, F next) {
+    unsigned seen = __hip_atomic_load(word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT), before;
     do {
         before = seen;
-        unsigned sum = __half_as_ushort(__ushort_as_half(before >> shift) + value);
-        seen = atomicCAS(word, before, (before & ~(0xffffu << shift)) | sum << shift);
+        seen = atomicCAS(word, before, next(before));
     } while (seen != before);
-    return __ushort_as_half(before >> shift);
+    return before;
 }
+__device__ __forceinline__ __half atomicAdd(__half *at, __half value) {
+    unsigned *word = (unsigned *)((unsigned long)at & ~3ul), shift = (unsigned long)at & 2 ? 16 : 0;
+    return __ushort_as_half(__simgpu_replace(word, [=](unsigned before) {
+        unsigned sum = __half_as_ushort(__ushort_as_half(before >> shift) + value);
+        return (before & ~(0xffffu << shift)) | sum << shift;
+    }) >> shift);
+}
+__device__ __forceinline__ __half2 atomicAdd(__half2 *at, __half2 value) {
+    return __builtin_bit_cast(__half2, __simgpu_replace((unsigned *)at, [=](unsigned before) {
+        return __builtin_bit_cast(unsigned, __builtin_bit_cast(__half2, before) + value);
+    }));
+}
+__device__ __forceinline__ __half2 unsafeAtomicAdd(__half2 *at, __half2 value) { return atomicAdd(at, value); }

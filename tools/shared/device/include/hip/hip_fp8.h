@@ -65,6 +65,18 @@ SIMGPU_INLINE __hip_fp8x2_storage_t __hip_cvt_float2_to_fp8x2(float2 x, __hip_sa
 SIMGPU_INLINE __hip_fp8_storage_t __hip_cvt_double_to_fp8(double x, __hip_saturation_t how, __hip_fp8_interpretation_t kind) {
     return __hip_cvt_float_to_fp8((float)x, how, kind);
 }
+SIMGPU_INLINE __hip_fp8_storage_t __hip_cvt_halfraw_to_fp8(__half_raw x, __hip_saturation_t how, __hip_fp8_interpretation_t kind) {
+    return __hip_cvt_float_to_fp8(x.data, how, kind);
+}
+SIMGPU_INLINE __hip_fp8x2_storage_t __hip_cvt_halfraw2_to_fp8x2(__half2_raw x, __hip_saturation_t how, __hip_fp8_interpretation_t kind) {
+    return __hip_cvt_float2_to_fp8x2(float2(x.x.data, x.y.data), how, kind);
+}
+SIMGPU_INLINE __half_raw __hip_cvt_fp8_to_halfraw(__hip_fp8_storage_t code, __hip_fp8_interpretation_t kind) {
+    return {(_Float16)__simgpu_fp8_float(code, kind)};
+}
+SIMGPU_INLINE __half2_raw __hip_cvt_fp8x2_to_halfraw2(__hip_fp8x2_storage_t codes, __hip_fp8_interpretation_t kind) {
+    return {__hip_cvt_fp8_to_halfraw(codes, kind), __hip_cvt_fp8_to_halfraw(codes >> 8, kind)};
+}
 #define SIMGPU_FP8(NAME, PAIR, FOUR, KIND)                                                                               \
     struct NAME {                                                                                                        \
         __hip_fp8_storage_t __x;                                                                                         \

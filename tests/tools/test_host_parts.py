@@ -95,3 +95,31 @@ def test_an_instance_that_does_not_exist_is_left_out(program: Path) -> None:
     dependent = "template <typename T> void run(T *y) { app::scale<T, 1><<<1, 1>>>(y, y, 1); }"
     program.write_text(PROGRAM.replace("static std", f"{dependent}\nstatic std"))
     assert len(CodeObject.parse(compile(str(program), "mi300x")).kernels) == 3
+
+
+REFERENCE = "#include <vector>\nvoid reference(std::vector<float> &y) { for (auto &v : y) v = expf(v); }\n#define TIMES 3\n"
+
+
+@pytest.mark.parametrize(("place", "name", "options"), [
+    ("include/reference.h", "reference.h", ["-I{}/include"]),
+    ("include/deep/reference.h", "deep/all.h", ["-I{}/include"]),
+    ("beside/reference.h", "../beside/plain.h", []),
+])  # fmt: skip
+def test_headers_of_other_folders(place: str, name: str, options: list[str], tmp_path: Path) -> None:
+    """Host parts of headers that -I or a header beside them finds are left out, too."""
+    for folder in ("sources", "include/deep", "beside"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / place).write_text(REFERENCE)
+    (tmp_path / "include" / "deep" / "all.h").write_text('#include "reference.h"\n')
+    (tmp_path / "beside" / "plain.h").write_text("#define TIMES 3\n")
+    file = tmp_path / "sources" / "k.hip"
+    kernel = "__global__ void k(int *y) { y[threadIdx.x] = TIMES; }"
+    file.write_text(f'#include <iostream>\n#include "{name}"\n{kernel}\nint main() {{ std::cout << TIMES; }}\n')
+    code = compile(str(file), "mi300x", [option.format(tmp_path) for option in options])
+    assert list(CodeObject.parse(code).kernels) == ["_Z1kPi"]
+
+
+def test_a_source_in_latin_1(tmp_path: Path) -> None:
+    file = tmp_path / "k.hip"
+    file.write_bytes(b"// \xa9 1999\r\n__global__ void k(int *y) {\r\n    *y = 1;\r\n}\r\n")
+    assert list(CodeObject.parse(compile(str(file), "mi300x")).kernels) == ["_Z1kPi"]

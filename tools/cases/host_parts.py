@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from simgpu.tools.shared.hiprtc import compile_source
 
 ROUNDS = 64  # compilations; each leaves out at least one declaration, mostly all
 _ERROR = re.compile(r"^(?:\./)?([^\s:]+):(\d+):\d+: (?:fatal )?error: ", re.MULTILINE)
-_MISSING = re.compile(r"fatal error: '(?:\./)?([^']+)' file not found")
+_MISSING = re.compile(r"^(?:\./)?([^\s:]+):(\d+):\d+: fatal error: '(?:\./)?([^']+)' file not found", re.MULTILINE)
 _ATTRIBUTES = r"__(?:global|device|constant|shared|managed)__"
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|.)*)", re.MULTILINE)
 _INCLUDE = re.compile(r"[ \t]*#[ \t]*include[ \t]*<")
@@ -34,39 +34,49 @@ _LAUNCHES = re.compile(rf"({_INSTANCE})\s*<<<|hipLaunchKernelGGL\s*\(\s*(?:HIP_K
 def compile_kernels(source: HipSource) -> tuple[bytes | None, str]:
     """Compiles a program's kernels, and the instances of templates that it launches by `<<<` or `hipLaunchKernelGGL`.
 
-    Returns the code object and the compiler's messages, without those about parts that were left out.
+    The source's folder, and those that options -I name absolutely, are searched for headers. Returns the code object and the
+    compiler's messages, without those about parts that were left out.
     """
-    whole = source.text
-    source, named = replace(source, options=(*source.options, "-ferror-limit=0")), False
+    whole, named = source.text, False
+    folders = [source.folder, *(option[2:] for option in source.options if option.startswith("-I"))]
+    rest = (option for option in source.options if not option.startswith("-I"))
+    source = replace(source, options=(*rest, "-ferror-limit=0"))
     for _ in range(ROUNDS):
         code, log = compile_source(source)
         if code is not None and not named and source.text != whole:
             shorter, named = replace(source, names=tuple(_instances(whole))), True
         else:
-            shorter = source if code is not None else _shorter(source, log)
+            shorter = source if code is not None else _shorter(source, log, folders)
         if shorter == source:
             break
         source = shorter
     return code, log
 
 
-def _shorter(source: HipSource, log: str) -> HipSource:
+def _shorter(source: HipSource, log: str, folders: Sequence[str]) -> HipSource:
     """Returns a source without what its errors are about, if only the host needs it, and without the names that are none.
 
-    Headers of its own folder that the compiler misses are added.
+    Headers of `folders` that the compiler misses are added.
     """
     wrong: dict[str, set[int]] = defaultdict(set)
     for file, line in _ERROR.findall(log):
         wrong[file].add(int(line))
     unknown = {int(found) for found in re.findall(rf"error: .*\n.*\b{USE}(\d+) =", log)}
+    added, options = dict[str, str](), list(source.options)
+    for includer, line, name in _MISSING.findall(log):
+        for place in (str(Path(includer).parent / name), name):
+            folder = next((folder for folder in folders if Path(folder, place).is_file()), None)
+            if folder is None or Path(place).is_absolute() or place in added or place in dict(source.headers):
+                continue
+            if ".." in Path(place).parts:  # outside the folder where the compiler runs, so it is taken as it is
+                options.append(f"-I{Path(folder).absolute()}")
+            else:
+                added[place] = Path(folder, place).read_text("utf-8", "replace")
+            wrong[includer].discard(int(line))
+            break
     headers = [(name, _leave_out(text, wrong[name])) for name, text in source.headers]
-    for name in dict.fromkeys(_MISSING.findall(log)):
-        path = Path(source.folder, name)
-        if ".." not in path.parts and not Path(name).is_absolute() and name not in dict(headers) and path.is_file():
-            headers.append((name, path.read_text("utf-8", "replace")))
-            wrong[source.file].clear()  # of the include itself, with which the compiler ended
     return replace(
-        source, text=_leave_out(source.text, wrong[source.file]), headers=tuple(headers),
+        source, text=_leave_out(source.text, wrong[source.file]), headers=(*headers, *added.items()), options=tuple(options),
         names=tuple(name for index, name in enumerate(source.names) if index not in unknown),
     )  # fmt: skip
 

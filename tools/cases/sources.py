@@ -200,7 +200,10 @@ def _compile(source: _Source, arch: str, options: Sequence[str]) -> bytes:
 
 
 def _text(path: str) -> str:
+    data = Path(path).read_bytes()
     try:
-        return Path(path).read_text("utf-8")
+        return data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: byte {error.start} is no UTF-8: a file of that name holds text") from None
+        if Path(path).suffix not in (HIP, OPENCL) or b"\0" in data:
+            raise UsageError(f"{path}: byte {error.start} is no UTF-8: a file of that name holds text") from None
+        return data.decode("latin-1").replace("\r\n", "\n")  # as names in comments of older sources are

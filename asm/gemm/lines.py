@@ -19,8 +19,8 @@ from simgpu.asm.parts.line_ring import LineStaging, RingPointer
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.layout import LineRing
 from simgpu.operators.gemm.limits import CACHE_LINE, LINE_STEPS, LINES
-from simgpu.operators.gemm.loads import WIDEST
 from simgpu.operators.gemm.problem import MX_BLOCK
+from simgpu.operators.resources import WIDEST
 
 Move = Callable[[], None]
 NO_LINE = LINE_STEPS - 1  # the phase that writes no line

@@ -38,7 +38,7 @@ from simgpu.asm.parts.staging import EIGHTS, FragmentReads, StagedFragment
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.layout import EIGHT, PAIR, STEP, LineRing, TileLayout
 from simgpu.operators.gemm.limits import CACHE_LINE, LINE_ROWS, RING_BYTES
-from simgpu.operators.gemm.loads import WIDEST
+from simgpu.operators.resources import WIDEST
 
 Index = Any
 class RingPointer:

@@ -15,8 +15,7 @@ from simgpu.asm.parts.integer_math import add_wide
 from simgpu.asm.parts.transpose import Transposition
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.layout import TileLayout
-from simgpu.operators.gemm.loads import WIDEST
-from simgpu.operators.resources import DS_REACH
+from simgpu.operators.resources import DS_REACH, WIDEST
 
 EIGHTS = 3  # reads of 8 bytes that fetch a lane's operand of 6-bit elements
 

@@ -19,7 +19,6 @@ from simgpu.operators.conv2d.problem import Conv2dProblem
 
 ATOM = 16  # rows and columns of the matrix instructions that the layouts support
 BANK_BYTES = 4
-WIDEST = 16  # bytes of a lane's LDS read
 _LINE = 128  # bytes of 32 banks: read by 4 bytes a lane on every target (`simgpu.hardware.timing_rules.lds_banks`)
 
 

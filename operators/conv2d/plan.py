@@ -37,7 +37,7 @@ from math import sqrt
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.conv2d.cost import conv2d_reduction
-from simgpu.operators.conv2d.lds import ATOM, WIDEST
+from simgpu.operators.conv2d.lds import ATOM
 from simgpu.operators.conv2d.limits import conv2d_constraints, conv2d_resources, with_time_rows
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, merge_groups, space_to_channel, with_window
 from simgpu.operators.conv2d.tiles import Conv2dPlan, halo_layout
@@ -45,7 +45,7 @@ from simgpu.operators.gemm.limits import Tiling
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, plan_without_time
 from simgpu.operators.gemm.tiling import options
 from simgpu.operators.levels import Level, Nest
-from simgpu.operators.resources import ResourcePlan, mark_binding, require_narrow
+from simgpu.operators.resources import WIDEST, ResourcePlan, mark_binding, require_narrow
 from simgpu.operators.split import price
 
 _LONGEST = 256  # most pixels, and channels, of a block (gemm/tiling.py)

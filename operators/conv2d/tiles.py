@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
-from simgpu.operators.conv2d.lds import WIDEST, HaloLayout, TapLayout
+from simgpu.operators.conv2d.lds import HaloLayout, TapLayout
 from simgpu.operators.conv2d.loads import lane_clocks
 from simgpu.operators.conv2d.problem import (
     Conv2dProblem,
@@ -25,7 +25,7 @@ from simgpu.operators.conv2d.problem import (
 )
 from simgpu.operators.gemm.loads import LINE
 from simgpu.operators.levels import Level, Nest, TileLoop
-from simgpu.operators.resources import Constraint, Derivation, ResourcePlan
+from simgpu.operators.resources import WIDEST, Constraint, Derivation, ResourcePlan
 
 _WORD = 4  # bytes of a register
 _STAGED = 32  # registers of X that a lane stages at a time, an element each (f64: two)

@@ -25,11 +25,11 @@ from simgpu.hardware.rates.clocks import element
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, SustainedRates, sustained_rates
 from simgpu.operators.cost import KernelCost, choose, largest, minimum, parts_of, second_pass
 from simgpu.operators.gemm.edges import last_step_clocks, run_step
-from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock, side_of, transposed_words
-from simgpu.operators.gemm.loads import LINE, lines_of, load_clocks, power_in, staged_rows, stored_lines
+from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock, power_in, side_of, transposed_words
+from simgpu.operators.gemm.loads import LINE, lines_of, load_clocks, staged_rows, stored_lines
 from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.resources import WIDEST
 
-_LOAD_BYTES = 16  # most bytes of a lane's load or store
 # Instructions for a register of an operand that is transposed on its way to LDS, by bytes of an element.
 _TRANSPOSED = {1: 4, 2: 1}
 # 64-byte lines of code that a workgroup executes, counted on 90 emitted kernels within 12 %: a constant, 1.7 times 8
@@ -139,7 +139,7 @@ def _stored_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, sums: bool) -
     """
     size, columns = (dtype(p.accumulator).bytes, p.n) if sums else (dtype(p.dtype_c).bytes, p.ldc or p.columns_c)
     atom = atom_of(p, d)
-    wide = power_in(largest(1, t.tile_n // t.waves_n // atom.n), _LOAD_BYTES // dtype(p.accumulator).bytes)
+    wide = power_in(largest(1, t.tile_n // t.waves_n // atom.n), WIDEST // dtype(p.accumulator).bytes)
     run = wide * atom.n * size * (p.n if sums else p.columns_c) // p.n
     return stored_lines(run, columns * size)
 
@@ -155,7 +155,7 @@ def _code_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, work: Any) -> A
     matrix = t.tile_m * t.tile_n * t.tile_k / (t.waves_m * t.waves_n * atom.m * atom.n * atom.k * atom.blocks)
     staged = t.tile_m * p.element.packed_bytes(t.tile_k) + t.tile_n * p.element_b.packed_bytes(t.tile_k)
     read = t.waves_n * t.tile_m * p.element.packed_bytes(t.tile_k) + t.waves_m * t.tile_n * p.element_b.packed_bytes(t.tile_k)
-    each = matrix + (2 * staged + read) / (lanes * _LOAD_BYTES) + work / lanes
+    each = matrix + (2 * staged + read) / (lanes * WIDEST) + work / lanes
     copies = choose(-(-p.k // t.tile_k) > t.split_k, 2, 1)
     accumulators = t.tile_m * t.tile_n * dtype(p.accumulator).registers / lanes
     return _CODE_LINES + copies * _STEP_LINES * each + _ACCUMULATOR_LINES * accumulators

@@ -13,8 +13,9 @@ from typing import Any
 
 from simgpu.operators.cost import choose
 from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.resources import WIDEST
 
-_WAVE, _WIDEST = 64, 16  # lanes; bytes of a lane's widest load
+_WAVE = 64  # lanes
 _SLOT = 4  # clocks of a wave for an instruction
 _LOADED, _MOVED = 8, 12  # instructions for a chunk to be loaded, and to be moved
 
@@ -23,7 +24,7 @@ def last_step_clocks(p: GemmProblem, t: Any) -> Any:
     """Returns the additional clocks of the last step of tiles t."""
     threads, ends, clocks = t.waves_m * t.waves_n * _WAVE, p.k % t.tile_k > 0, 0.0
     for kind, across, size, rows in ((p.element, p.trans_a, p.m, t.tile_m), (p.element_b, not p.trans_b, p.n, t.tile_n)):
-        chunk = max(1, _WIDEST * 8 // kind.bits)
+        chunk = max(1, WIDEST * 8 // kind.bits)
         loads = rows * t.tile_k / (threads * chunk)
         cut = (size if across else p.k) % chunk > 0
         clocks = clocks + loads * _SLOT * (_LOADED + _MOVED * cut)

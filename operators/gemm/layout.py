@@ -43,12 +43,12 @@ from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.matrix_table import FORMATS
 from simgpu.operators.cost import minimum
-from simgpu.operators.gemm.limits import CACHE_LINE, LINE_ROWS, RING_BYTES, padded_rows
-from simgpu.operators.gemm.loads import ROW_LANES, WIDEST, WORD, power_in, row_lanes, rows_of_a_load, unit_depth
+from simgpu.operators.gemm.limits import CACHE_LINE, LINE_ROWS, RING_BYTES, padded_rows, power_in
+from simgpu.operators.gemm.loads import ROW_LANES, WORD, row_lanes, rows_of_a_load, unit_depth
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import PANEL_ROWS
 from simgpu.operators.gemm.tree import BlockGemmNode
-from simgpu.operators.resources import DS_REACH
+from simgpu.operators.resources import DS_REACH, WIDEST
 
 Index = Any
 STEP = 96  # bytes of a row in a K step, of 6-bit elements

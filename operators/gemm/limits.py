@@ -10,12 +10,13 @@ import numpy as np
 
 from simgpu.hardware.descriptor import WAVEFRONT, HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import DType, dtype
-from simgpu.operators.cost import choose, largest
+from simgpu.operators.cost import choose, largest, minimum
 from simgpu.operators.gemm.leaves import Leaves, staging_range, sum_range
 from simgpu.operators.gemm.problem import GATES, MX_BLOCK, NARROW, SCALE_BLOCK, GemmProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
     ALIGNMENT_SGPRS,
+    WIDEST,
     Constraint,
     LdsArray,
     RegisterRange,
@@ -60,7 +61,6 @@ _ORDERING = 9  # registers for coordinates and scratch, while the tile's place i
 _SELECTORS = {1: 4, 2: 2}  # for an operand that is transposed on its way, by bytes of an element
 # types with the same layout in LDS as in memory if rows are contiguous: a lane has one element in a matrix instruction
 LINE_TYPES = ("f32", "f64")
-_LOAD_BYTES = 16  # most bytes of a lane's load
 # Registers of leaves in the largest tiles: a lane has at most eight loads of A, of at most two places in k.
 MOST_LOADS, MOST_PLACES = 8, 2
 _CONSTANTS = {"gelu": 8, "silu": 1}  # constants of an activation
@@ -169,8 +169,8 @@ def leaf_registers(problem: GemmProblem, leaves: Leaves, atom: MFMAAtom, t: Tili
     differ by whole lines of LDS; of each, a lane has as much of each vector as it loads of A, now and for the next tile.
     """
     row, each = problem.element.packed_bytes(t.tile_k), t.tile_m * problem.element.packed_bytes(t.tile_k) // threads
-    chunk = _power_in(problem.element.packed_bytes(t.warp_k) // atom.lane_groups)  # bytes of a read
-    loaded = min(chunk, _power_in(each))  # bytes of a load
+    chunk = power_in(problem.element.packed_bytes(t.warp_k) // atom.lane_groups, WIDEST)  # bytes of a read
+    loaded = min(chunk, power_in(each, WIDEST))  # bytes of a load
     loads = max(1, each // loaded)
     places = min(loads, _divide_up(row, atom.lane_groups * chunk))
     found = [RegisterRange(sum_range(name), "arch", loads) for name, _ in leaves.sums]
@@ -184,9 +184,9 @@ def leaf_registers(problem: GemmProblem, leaves: Leaves, atom: MFMAAtom, t: Tili
     return tuple(found)
 
 
-def _power_in(nbytes: int) -> int:
-    """Returns the largest power of two, at most a load's 16, that divides a number of bytes."""
-    return min(nbytes & -nbytes, _LOAD_BYTES)
+def power_in(count: Any, most: Any) -> Any:
+    """Returns the largest power of two that divides a number, at most `most`, a power of two."""
+    return minimum(count & -count, most)
 
 
 def _mx_addresses(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> int:

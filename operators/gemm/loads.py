@@ -18,11 +18,12 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators.cost import choose, largest, minimum
 from simgpu.operators.gemm.edges import run_step
-from simgpu.operators.gemm.limits import LINE_TYPES, atom_of, padded_rows, side_of
+from simgpu.operators.gemm.limits import LINE_TYPES, atom_of, padded_rows, power_in, side_of
 from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.resources import WIDEST
 
 LINE = 64  # bytes that the vector cache passes in a clock
-WIDEST, WORD = 16, 4  # bytes of a lane's widest access, and of a register
+WORD = 4  # bytes of a register
 ROW_LANES = 8  # consecutive lanes that write to 8 slots at once: to every 16-byte place of an LDS line once
 _WAVE = 64  # lanes of a wave
 
@@ -104,8 +105,3 @@ def row_lanes(rows: Any, vec: Any, nbytes: int, parts: Any) -> Any:
     of chunks (`parts`), so their LDS writes take two turns.
     """
     return choose((vec * nbytes == WORD) & (rows % (2 * ROW_LANES * vec) == 0) & parts, 2 * ROW_LANES, ROW_LANES)
-
-
-def power_in(count: Any, most: Any) -> Any:
-    """Returns the largest power of two that divides a number, at most `most`, a power of two."""
-    return minimum(count & -count, most)

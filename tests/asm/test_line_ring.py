@@ -10,7 +10,7 @@ from simgpu.asm.parts.line_ring import PAIR, STEP
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators.gemm.layout import LineRing, TileLayout
 from simgpu.operators.gemm.limits import CACHE_LINE, LINE_ROWS, LINE_STEPS, LINES
-from simgpu.operators.gemm.loads import WIDEST
+from simgpu.operators.resources import WIDEST
 
 RINGS = [
     LineRing(TileLayout(name, rows, STEP, rows // 2, 16, 4, 4, 256, True, name == "B", 1, 6, beside=True))

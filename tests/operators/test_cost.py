@@ -22,8 +22,7 @@ from simgpu.operators import Conv2dProblem, GemmProblem, plan_conv2d
 from simgpu.operators.conv2d.cost import conv2d_cost
 from simgpu.operators.cost import KernelCost, second_pass
 from simgpu.operators.gemm.cost import Tiles, gemm_cost, gemm_seconds
-from simgpu.operators.gemm.limits import atom_of
-from simgpu.operators.gemm.loads import power_in
+from simgpu.operators.gemm.limits import atom_of, power_in
 from simgpu.tools.benchmarks.closed_cost import compare, draw
 from tests.support.exhaustive import examples
 from tests.support.places import SHARED

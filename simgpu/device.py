@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from simgpu.engine.result import Run
     from simgpu.hardware import HardwareDescriptor
     from simgpu.timing.caches import Warm
+    from simgpu.timing.history import LaunchHistory
     from simgpu.timing.predict import Prediction
 
 __all__ = ["Buffer", "Device", "Kernel", "Module"]
@@ -87,18 +88,18 @@ class Kernel(engine.Kernel):
 
     def time(
         self, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),
-        dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, mhz: float | None = None, warm: Warm = False,
-        events: int = 0, restore: bool = True,
+        dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, mhz: float | None = None,
+        warm: Warm | LaunchHistory = False, events: int = 0, restore: bool = True,
     ) -> Prediction:  # fmt: skip
         """Predicts the launch's time on a real GPU: cycles, seconds and a band (docs/explanation/timing.md).
 
-        Only samples of its workgroups run, and the device's memory is restored. mhz: the engine's clock (default: the
-        clock that the board is known to hold). warm: True if the caches hold what an earlier launch left, "last" if only
-        the last cache does, as in a benchmark that takes turns on several sets of buffers; "stored" if that launch stored
-        what this one loads, so that other XCDs hold some of it. events: the number of
-        instructions of a CU to keep for a timeline. restore: False if buffers of 16 MB and more may keep what samples wrote,
-        which saves time. The other arguments and the exceptions are those of `launch`.
-        Also raises LaunchError if no time can be predicted.
+        Only samples of its workgroups run, and the device's memory is restored. mhz: the engine's clock (default: the clock that
+        the board is known to hold). warm: True if the caches hold what an earlier launch left, "last" if only the last cache
+        does, as in a benchmark that takes turns on several sets of buffers; "stored" if that launch stored what this one loads,
+        so that other XCDs hold some of it; or `left` of the prediction of the launch before, which says which XCD loaded and
+        stored what. events: the number of instructions of a CU to keep for a timeline. restore: False if buffers of 16 MB and
+        more may keep what samples wrote, which saves time. The other arguments and the exceptions are those of `launch`. Also
+        raises LaunchError if no time can be predicted.
 
         >>> from simgpu import asm, operators
         >>> gpu = Device("mi300x")
@@ -107,6 +108,8 @@ class Kernel(engine.Kernel):
         >>> predicted = run.kernel.time(**run.call)
         >>> predicted.low < predicted.seconds < predicted.high, predicted.limit
         (True, 'launch')
+        >>> run.kernel.time(**run.call, warm=predicted.left).seconds < predicted.seconds
+        True
         """
         from simgpu.sampling.samples import time_launch
 

@@ -11,10 +11,12 @@ Legend of the tags:
 [ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths from AMD's microbenchmarks
 [C&C]    Chips and Cheese, "Testing AMD's Giant MI300X"
 [CHASE]  a pointer chase on an MI300X, from its owner's log of 2026-09-16 (L2 85 ns, Infinity Cache 262 ns, 1 GiB 353 ns)
-[UMC]    Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_umc.h and umc_v6_7.h: MI200's memory, 32 channels of 256 bytes
+[UMC]    Linux, drivers/gpu/drm/amd/amdgpu: amdgpu_umc.h and umc_v6_7.h, MI200's memory, 32 channels of 256 bytes.
+         umc_v12_0.h, MI300's: 8 channels of each of 4 controllers on each of 4 dies
 [ATL]    Linux, drivers/ras/amd/atl/dehash.c: bits of the channel are exclusive ors of the address's, on MI200 of up to four each
          (8, 16, 21, 30 and so on), on MI300 of up to seven; settings turn the higher ones off
-[CDNA3]  AMD CDNA 3 white paper: channels of the Infinity Cache and its snoop filters
+[PROBE]  LLVM, AMDGPUUsage, memory model of gfx90a: the cache probe of a coherent write invalidates the line in other L2s.
+         MrRoy09/AMD-CDNA3-Cache-MicroBenchmarking, README: on an MI300X a probe filter tracks lines of 128 bytes
 [CLRX]   CLRX/CLRX-mirror, doc/GcnTimings.md: clocks that GCN's instructions take
 [HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
 [SPEC]   ROCm documentation, "AMD GPU specifications": scalar cache of 16 KiB per 2 CUs, instruction cache
@@ -47,7 +49,10 @@ class Pipelines:
     # Vector memory: address coalescer, vector cache.
     cache_line: int  # bytes
     cache_bytes: int  # size
-    cache_sets: int  # sets that low bits of the address select; 1 if a hash spreads lines
+    cache_part: int  # bytes of a line that the cache fills at a time
+    cache_sets: int  # sets that low bits of the address select
+    cache_block: int  # bytes of consecutive addresses in a set
+    cache_spare: int  # ways of a set that hold no line while lines of the set are replaced
     cache_rate: int  # bytes a clock that a load returns
     cache_latency: int  # clocks of a load that hits
     vmem_queue: int  # instructions of a CU before the coalescer
@@ -60,7 +65,7 @@ class Pipelines:
     l2_ways: int  # associativity
     atomic_clocks: float  # clocks for which an atomic's request of 64 bytes holds its line and its channel of L2
     line_move_ns: float  # nanoseconds for which a line stays with an atomic if atomics of other XCDs wait for it; 0: one XCD
-    homes: int  # channels of the Infinity Cache, or of memory, each of which moves one line between XCDs at a time
+    homes: int  # channels of memory, each of which moves one line between XCDs at a time
     mall_ns: float  # nanoseconds of a load from the Infinity Cache, or from memory if there is none
     memory_ns: float  # nanoseconds of a load that misses all caches: neither runs at the engine's clock
     memory_channels: int  # of a GPU or GCD, selected by address (`memory_channel`); 0: by a hash that uses all evenly
@@ -103,7 +108,7 @@ _GFX90A = Pipelines(
     lds_read_port=64, lds_write_port=64, lds_port_overhead=4,  # 4-byte store 8 clocks, 16-byte 20 [RPC]
     lds_fifo=8,  # [GLUON, of gfx950]
     lds_latency=64,  # [RPC]
-    cache_line=64, cache_bytes=16 << 10, cache_sets=4,  # [RPC: 64-way]
+    cache_line=64, cache_bytes=16 << 10, cache_part=64, cache_sets=4, cache_block=64, cache_spare=0,  # [RPC: 64-way]
     cache_rate=64,  # 59 measured [GPUB]
     cache_latency=121,  # 125 with the address's 4 [GPUB]
     vmem_queue=12,  # [GLUON, of gfx950]
@@ -142,9 +147,9 @@ _GFX90A = Pipelines(
 _GFX942 = replace(
     _GFX90A,
     cache_line=128, cache_bytes=32 << 10,  # [RPC]
-    # A 3D convolution of 128³ on an MI300A takes 8.6 ps a point, of 112³ 9.3 and of 160³ 7.4. So rows of 512 bytes share no set
-    # [WORK].
-    cache_sets=1,
+    # A pass of gesummv on an MI300A takes a clock for each of 384 lines in rows of 768 bytes, which hit. It takes two for each of
+    # 256 lines in rows of 512 bytes, which miss. So lines of 64 bytes are in four sets by bits 8 and 9, of 128 ways [WORK].
+    cache_part=64, cache_sets=4, cache_block=256, cache_spare=1,
     code_bytes=64 << 10,  # [SPEC]
     # L2's fraction of peak is gfx90a's: Origami's 17 TB/s, 0.494 of peak, is a rate in seconds, at the clock under its
     # work [ORI].
@@ -156,7 +161,7 @@ _GFX942 = replace(
     # 33.5 million in 1.057 ms, whatever the table's size: 31.7 of 268.8 billion a second, if 128 channels took one a clock
     # at 2,100 MHz; on one line 4.9 ns, 10 clocks (issue 278 there) [GUPS]
     atomic_clocks=8.5,
-    homes=128,  # 16 a stack of HBM, 2 MB of Infinity Cache each, with a filter of probes [CDNA3]
+    homes=128,  # channels of memory [UMC]; assumed: each has its part of the probe filter [PROBE]
     line_move_ns=28.5,  # 58,464 ns a barrier of 2,048 workgroups on an MI355X, whose counter has a line of its own [GRID]
     mall_ns=260,  # 262 [CHASE]; 218, and 47 more with a miss of the TLB [C&C]
     memory_ns=350,  # 353 [CHASE]
@@ -177,7 +182,7 @@ _ROWS = {
     "gfx942": _GFX942,
     "gfx950": replace(
         _GFX942,
-        cache_sets=4, cache_latency=121,  # as gfx90a
+        cache_part=128, cache_sets=4, cache_block=128, cache_spare=0, cache_latency=121,  # as gfx90a
         l2_latency=254,  # [GLUON, loaded]
         lds_read_port=128, lds_write_port=128, lds_port_overhead=0,  # 8 clocks a ds_read_b128 of a pair [GLUON]
         # [MCA]; with 5, a tile that keeps the matrix units busy for 84 % of a loop comes out at 89 % instead of 88 [GLUON]

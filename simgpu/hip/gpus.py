@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hip.memory import Arena, ArenaMemory
 from simgpu.hip.options import Observe, Options
 from simgpu.hip.protocol import CALLS, AllocationKind, Change
+
+if TYPE_CHECKING:
+    from simgpu.timing.history import LaunchHistory
+    from simgpu.timing.predict import Prediction
 
 MANAGED = ".managed"  # clang's suffix of a managed variable's name
 
@@ -246,9 +250,12 @@ class GPUs:
         if self.track_definedness and not checked:
             self._all_defined()
 
-    def seconds(self, function: LoadedFunction, shape: LaunchShape, arguments: bytes) -> float:
-        """Predicts the launch's time on a real GPU, in seconds, by the timing model. Raises the errors of `Kernel.time`."""
-        return float(function.plain.time(**shape.call(function.args(arguments))).seconds)
+    def predict(self, function: LoadedFunction, shape: LaunchShape, arguments: bytes, before: LaunchHistory | None) -> Prediction:
+        """Predicts the launch's time on a real GPU by the timing model. Raises the errors of `Kernel.time`.
+
+        before: lines that the launch before left; None without one.
+        """
+        return function.plain.time(**shape.call(function.args(arguments)), warm=before or False)
 
     def _all_defined(self) -> None:
         """Marks all memory as defined, after a launch that did not track its writes."""

@@ -18,6 +18,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -64,6 +65,10 @@ from simgpu.hip.protocol import (
 from simgpu.hip.record import ProcessRecord
 from simgpu.hip.sites import CallSites
 
+if TYPE_CHECKING:
+    from simgpu.timing.history import LaunchHistory
+
+ModelledLaunch = tuple[int, LaunchShape]  # number of the kernel
 ADDRESS = re.compile(r"@([0-9a-f]+)")
 MANGLED = re.compile(r"\b_Z\w+")
 LABEL = re.compile(rf"\b({'|'.join(CALLS.values())}) (\d+)\b")
@@ -104,7 +109,10 @@ class Server:
         self._gpus = GPUs(options, Arena(arena, shadow, self._hello.arena, self._hello.arena_bytes, self._hello.module_bytes))
         self._sites = CallSites(self._hello.process)
         self._seen: Counter[str] = Counter()  # launches by kernel
-        self._times: dict[tuple[int, LaunchShape], float | None] = {}  # seconds by the model, of kernels by their number
+        # Seconds by the model, by kernel and shape, and those of the launch before on this GPU; what each left in caches.
+        self._times: dict[tuple[ModelledLaunch, ModelledLaunch | None], float | None] = {}
+        self._left: dict[ModelledLaunch, LaunchHistory] = {}
+        self._before: dict[int, ModelledLaunch] = {}  # by GPU
         self.record = ProcessRecord(self._hello.path, self._hello.process, tell, options.suppressions)
 
     def serve(self) -> None:
@@ -344,15 +352,20 @@ class Server:
         return len(batch)
 
     def _modelled_seconds(self, number: int, shape: LaunchShape, arguments: bytes) -> float | None:
-        """Predicts the seconds of a launch, once for each kernel and shape; None if there is no prediction."""
-        if (number, shape) not in self._times:
+        """Predicts the seconds of a launch, once for each kernel and shape after each other one; None if there is no prediction."""
+        from simgpu.timing.history import LaunchHistory
+
+        function, launch = self._gpus.functions[number], (number, shape)
+        before = self._before.get(function.device)
+        self._before[function.device] = launch
+        if (launch, before) not in self._times:
             try:
-                self._times[number, shape] = self._gpus.seconds(self._gpus.functions[number], shape, arguments)
+                made = self._gpus.predict(function, shape, arguments, self._left.get(before) if before else None)
+                self._times[launch, before], self._left[launch] = made.seconds, LaunchHistory().after(made.sampled)
             except SimError as error:
-                self._times[number, shape] = None
-                name = self._gpus.functions[number].kernel.title
-                tell(f"{self._name}: no time of kernel {name}: {error}")
-        return self._times[number, shape]
+                self._times[launch, before] = None
+                tell(f"{self._name}: no time of kernel {function.kernel.title}: {error}")
+        return self._times[launch, before]
 
     def _is_selected(self, name: str) -> bool:
         options, number = self._options, self._seen[name]

@@ -23,10 +23,12 @@ from simgpu.sampling.values import demand_of_launch, reads_left_out
 from simgpu.sampling.workgroups import Sampling, Streams
 from simgpu.timing.caches import Warm
 from simgpu.timing.channels import busy_channels, lines_of
+from simgpu.timing.code import CodeColumns
 from simgpu.timing.contention import atomics_of, line_contention
 from simgpu.timing.dispatch import spread
 from simgpu.timing.front import Front
-from simgpu.timing.native.state import ATOMIC, COHERENT
+from simgpu.timing.history import LaunchHistory
+from simgpu.timing.native.state import ATOMIC, COHERENT, STORE
 from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
 from simgpu.timing.trace import LINE_BYTES, DistinctLines, Trace, distinct, part_of, renumber, traces_of
 
@@ -95,7 +97,7 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
         [*(one.complete for one in wholes), *(False for _ in beginnings)], [one.group for one in both],
         [*(one.executed / max(1, one.kept) for one in wholes), *(1.0 for _ in beginnings)],
     )  # fmt: skip
-    traces = renumber(ran)
+    traces, pages = renumber(ran)
     whole, first = traces[: len(wholes)], traces[len(wholes) :]
     notes, wider = list(told.notes), told.wider
     if told.shared_by:
@@ -110,9 +112,12 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
     atomics = [*told.atomics, *(atomics_of(code, trace) for trace in ran)]
     contention = line_contention(code, atomics, launch.groups, pipelines(chip.arch).l2_line, chip.xcds)
     whole.sort(key=len, reverse=True)
+    chosen = code.flags & (STORE | ATOMIC) != 0
+    loads, stores = (_allocations_of(device.memory, code, ran[: len(wholes)], of) for of in (~chosen, chosen))
     return SampledLaunch(
         chip, instructions, code, launch.entry, whole, first, launch.groups, used, notes, wider, channels, contention, front,
-        reachable=_reachable(device.memory, ran[: len(wholes)]), grid=launch.geometry.groups,
+        reachable=float(sum((loads | stores).values())), loads=loads, stores=stores, grid=launch.geometry.groups, pages=pages,
+        all_traced=len(beginnings) == launch.groups and not told.shared_by and all(one.complete for one in beginnings),
     )
 
 
@@ -126,14 +131,15 @@ def _may_run_again(sampling: Sampling) -> bool:
     return bool(shared.any()) or indirect or (decides and bool(demand.doubtful))
 
 
-def _reachable(memory: DeviceMemory, traces: Sequence[Trace]) -> int:
-    """Returns the bytes of the allocations that some workgroups access."""
-    lines = distinct(np.concatenate([trace.lines for trace in traces]))
+def _allocations_of(memory: DeviceMemory, code: CodeColumns, traces: Sequence[Trace], chosen: np.ndarray) -> dict[int, int]:
+    """Returns the first lines and the bytes of the allocations that instructions of some workgroups access. chosen: True for
+    these."""
+    lines = distinct(np.concatenate([trace.lines_of(code, chosen & code.accesses) for trace in traces]))
     # Traces count lines from FIRST_ADDRESS, in 32 bits.
     first = np.array([(one.base - FIRST_ADDRESS) // LINE_BYTES for one in memory.allocations]) % (1 << 32)
     sizes = np.array([one.data.size for one in memory.allocations])
     accessed = np.searchsorted(lines, first) < np.searchsorted(lines, first + sizes // LINE_BYTES)
-    return int(sizes[accessed].sum())
+    return dict(zip(first[accessed].tolist(), sizes[accessed].tolist(), strict=True))
 
 
 def _steps_of_beginnings(wholes: Sequence[Streams], launch: Launch, together: int, places: int) -> int:
@@ -215,13 +221,13 @@ def _resources(launch: Launch) -> GroupResources:
 
 
 def time_launch(
-    kernel: Kernel, geometry: Geometry, args: Sequence[object], *, mhz: float | None = None, warm: Warm = False, events: int = 0,
-    restore: bool = True,
+    kernel: Kernel, geometry: Geometry, args: Sequence[object], *, mhz: float | None = None, warm: Warm | LaunchHistory = False,
+    events: int = 0, restore: bool = True,
 ) -> Prediction:  # fmt: skip
     """Predicts the time of a launch; restore: as for `sample`; the others: see `simgpu.timing.predict.predict`."""
     if mhz is not None and not 0 < mhz < math.inf:
         raise LaunchError(f"mhz={mhz}: give the engine's clock in MHz, more than 0, or None for the clock that the board sustains")
-    if warm not in (False, True, "last", "stored"):
+    if not isinstance(warm, LaunchHistory) and warm not in (False, True, "last", "stored"):
         text = "give True if caches hold an earlier launch's lines, 'last' if the last cache does, 'stored' if it stored them"
         raise LaunchError(f"warm={warm!r}: {text}")
     try:

@@ -20,6 +20,7 @@ from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import CodeColumns
 from simgpu.timing.front import Front, Timetable, front_times, runs, turns
+from simgpu.timing.history import EarlierLines
 from simgpu.timing.native.replay import (
     BEHIND,
     MOVED,
@@ -72,18 +73,34 @@ def first_caches(
         np.concatenate([trace.accesses for trace in traces]), np.concatenate([trace.lines for trace in traces]),
         np.where(flags & (STORE | ATOMIC) != 0, SHORT, np.where(flags & COHERENT != 0, WHOLE, 0)),
         (code.kind == Kind.SMEM)[numbers], np.concatenate([*starts, bases[-1:]]),
-        np.cumsum([0, *(trace.waves for trace in traces)]), line_starts, np.array(near),
+        np.cumsum([0, *(trace.waves for trace in traces)]), line_starts, np.array(near), _ways(traces, row, resident),
     )  # fmt: skip
     shift = (row.cache_line // LINE_BYTES).bit_length() - 1
-    # Lines that other workgroups want are in the same sets.
-    ways = max(1, row.cache_bytes // row.cache_line // row.cache_sets // max(1, resident))
+    parts = (row.cache_part // LINE_BYTES).bit_length() - 1, (row.cache_block // row.cache_part).bit_length() - 1
     places = max(1, row.scalar_bytes // LINE_BYTES // SCALAR_WAYS // (max(1, resident) * row.scalar_cus))
     rows, counts = np.zeros((bases[-1], 3), np.int32), np.zeros(len(traces), np.int64)
     out, owners, wanted = (np.empty(line_starts[-1], kind) for kind in (np.uint32, np.int32, np.uint8))
-    vector, scalar = Ways.empty(row.cache_sets, ways), Ways.empty(places, SCALAR_WAYS)
-    pass_first_caches(requests, shift, vector, scalar, (rows, out, owners, wanted), counts)
+    vector, scalar = Ways.empty(row.cache_sets, _all_ways(row), row.cache_spare), Ways.empty(places, SCALAR_WAYS)
+    pass_first_caches(requests, (shift, *parts), vector, scalar, (rows, out, owners, wanted), counts)
     bounds = zip(pairwise(bases.tolist()), line_starts.tolist(), (line_starts[:-1] + counts).tolist(), strict=False)
     return [ServedAccesses(rows[a:b], out[first:end], owners[first:end], wanted[first:end]) for (a, b), first, end in bounds]
+
+
+def _all_ways(row: Pipelines) -> int:
+    """Returns the ways of a set of the vector cache."""
+    return row.cache_bytes // row.cache_part // row.cache_sets
+
+
+def _ways(traces: Sequence[Trace], row: Pipelines, resident: int) -> np.ndarray:
+    """Returns the ways, (n, sets), that a workgroup has of each set of the vector cache if `resident` share it.
+
+    The others have as many lines in each set as the mean workgroup. The lines of one may be in a set that others hardly use.
+    """
+    lines = [distinct(trace.lines // (row.cache_part // LINE_BYTES)) for trace in traces]
+    block = row.cache_block // row.cache_part
+    counts = np.array([np.bincount(mine // block % row.cache_sets, minlength=row.cache_sets) for mine in lines], float)
+    mine = np.maximum(1.0, counts)
+    return np.maximum(1, _all_ways(row) * mine / (mine + (resident - 1) * np.maximum(1.0, counts.mean(0)))).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -127,14 +144,15 @@ class Reach:
 
 def shares(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
-    resident: int, warm: Warm, whole: Sequence[tuple[Trace, ServedAccesses]] = (), front: Front | None = None,
+    resident: int, warm: Warm | EarlierLines, whole: Sequence[tuple[Trace, ServedAccesses]] = (), front: Front | None = None,
     table: Timetable | None = None, reach: Reach | None = None,
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
     warm: what an earlier launch left of these lines: True if the last cache has them if they fit, and L2s have them if those of
     the busiest XCD's workgroups fit; "last" if only the last cache has; "stored" if the launch before stored them, so that they
-    are in the L2s of other XCDs too. reach: memory that the whole launch accesses (default: the traced part is the whole launch).
+    are in the L2s of other XCDs too; or the lines of earlier launches. reach: memory that the whole launch accesses (default: the
+    traced part is the whole launch).
     whole: workgroups that ran to their ends; the fraction of stores comes from these if no workgroup in `traces` executed a store.
     front: for whole, consecutive workgroups of a launch of several rounds; without it, `traces` begin together with empty caches.
     table: when their waves access memory.
@@ -143,24 +161,32 @@ def shares(
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
     its way.
     """
-    tallies, (traced, busiest), lines = _replay_all(traces, served, code, chip, row, resident, front, table)
+    earlier = warm if isinstance(warm, EarlierLines) else None
+    tallies, (traced, busiest), lines = _replay_all(traces, served, code, chip, row, resident, front, table, earlier)
     asked, passed, fetched, behind, memory = tallies[:OWN]
+    stored = code.flags & STORE != 0
     footprint, of_an_xcd = (reach.of(traced), reach.of(busiest)) if reach else (traced, busiest)
     last = chip.mall_bytes or chip.l2_bytes * chip.xcds
     moving = np.zeros_like(passed)
-    if warm and footprint <= last:
+    if earlier:
+        between = earlier.between() if earlier.exact else of_an_xcd
+        passed, behind, moving = _after_stores(tallies, _kept_fraction(between, chip, row))
+        if earlier.kept and footprint <= last:
+            fetched, memory = (np.where(stored | (fetched == 0), 0.0, tally) for tally in (fetched, memory))
+    elif warm and footprint <= last:
         fetched, memory = np.zeros_like(fetched), np.zeros_like(memory)
         if not chip.mall_bytes:
             passed, behind = fetched, memory
         elif warm == "stored":
             passed, behind, moving = _after_stores(tallies, _kept_fraction(of_an_xcd, chip, row))
         elif warm != "last" and of_an_xcd <= chip.l2_bytes:  # stores are written back at the end of every launch
-            passed, behind = (np.where(code.flags & STORE != 0, tally, 0.0) for tally in (passed, behind))
+            passed, behind = (np.where(stored, tally, 0.0) for tally in (passed, behind))
     if not chip.mall_bytes:
         fetched, memory = passed, behind
     past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
     moved = _moved_fraction(moving, passed, code)
-    stored = code.flags & STORE != 0
+    if moved.any():  # `whole` may request fewer lines than the mean workgroup
+        moved *= _mean_misses(zip(traces, served, strict=True), code) / _mean_misses(whole, code) if whole else 1.0
     # If workgroups go on storing after their known beginnings, later stores may be to the lines of these.
     known = stored & (asked > 0) & (_executions(traces, code) >= _executions([trace for trace, _ in whole], code))
     if known.any():
@@ -203,7 +229,7 @@ def _kept_fraction(nbytes: float, chip: HardwareDescriptor, row: Pipelines) -> f
 
 def _replay_all(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
-    resident: int, front: Front | None, table: Timetable | None,
+    resident: int, front: Front | None, table: Timetable | None, earlier: EarlierLines | None,
 ) -> tuple[np.ndarray, tuple[int, int], np.ndarray]:  # fmt: skip
     """Returns the tallies of the last caches by instruction, (TALLIES, n), of a mean round; the bytes of the distinct lines, of all
     workgroups and of the XCD with most; and for each instruction the lines of L2 per request, an access's lines counted once.
@@ -216,6 +242,8 @@ def _replay_all(
         return np.zeros((TALLIES, count)), (0, 0), np.ones(count)
     requests, groups, known = _requests(traces, served, code, chip, row)
     sizes = np.diff(requests.starts)
+    scalar = np.zeros(len(known), bool)
+    scalar[requests.places[np.repeat(code.kind[requests.owners] == Kind.SMEM, sizes)]] = True
     distinct = np.zeros(len(requests.accesses), np.int64)
     count_distinct(requests.lines, requests.starts, requests.accesses, distinct)
     each = np.bincount(requests.owners, distinct, count) / np.maximum(1, np.bincount(requests.owners, sizes, count))
@@ -226,11 +254,12 @@ def _replay_all(
     def replay(
         clocks: bool, window: float, order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS)
     ) -> tuple[np.ndarray, int]:
-        caches, tallies = LastCaches.empty(chip.xcds, sets, row.l2_ways, known), np.zeros((TALLIES, count))
+        caches, tallies = LastCaches.empty(chip.xcds, sets, row.l2_ways, len(known)), np.zeros((TALLIES, count))
+        caches = earlier.fill(caches, known, scalar) if earlier else caches
         pass_last_caches(requests, code.flags, order, times, counted, int(clocks), window, mall, caches, tallies)
         return tallies, int(np.count_nonzero(caches.seen >= 0)) * row.l2_line
 
-    busiest = _of_busiest_xcd(requests, known) * row.l2_line
+    busiest = _of_busiest_xcd(requests, len(known)) * row.l2_line
     together = min(len(traces), front.together) if front else len(traces)
     cold, footprint = replay(False, window, *turns(requests.starts, groups[: together + 1]))
     if front is None or table is None or len(traces) <= together:
@@ -242,8 +271,8 @@ def _replay_all(
 
 def _requests(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines
-) -> tuple[Requests, np.ndarray, int]:
-    """Returns the requests to L2, each workgroup's first run after a 0, and the number of distinct lines."""
+) -> tuple[Requests, np.ndarray, np.ndarray]:
+    """Returns the requests to L2, each workgroup's first run after a 0, and the distinct lines."""
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
     ends = np.cumsum([0, *(len(one.lines) for one in served)])
     lines = (np.concatenate([one.lines for one in served]) >> np.uint32(shift)).astype(np.int32)
@@ -258,7 +287,7 @@ def _requests(
     askers = _waves(traces)[accesses].astype(np.int64) * len(code.unit) + owners
     seen, known = number_values(lines)
     wanted = np.concatenate([one.wanted for one in served])
-    return Requests(lines, seen, wanted, starts, owners, askers, accesses, xcds), groups, len(known)
+    return Requests(lines, seen, wanted, starts, owners, askers, accesses, xcds), groups, known
 
 
 def _of_busiest_xcd(requests: Requests, known: int) -> int:
@@ -304,6 +333,13 @@ def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColu
             known = mine & (asked > 0)
             made[at, known] = part[known] / np.maximum(of[known], 1)
     return made
+
+
+def _mean_misses(traced: Iterable[tuple[Trace, ServedAccesses]], code: CodeColumns) -> np.ndarray:
+    """Returns by instruction the requests of a mean workgroup that miss the vector cache; 1 without any."""
+    counts = [np.bincount(trace.steps[code.accesses[trace.steps]], one.accesses[:, 2], len(code.unit)) for trace, one in traced]
+    mean = np.mean(counts, axis=0)
+    return np.where(mean > 0, mean, 1.0)
 
 
 def _stored_lines(

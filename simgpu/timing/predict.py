@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -32,6 +32,7 @@ from simgpu.timing.contention import LineContention
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
 from simgpu.timing.front import Front, Timetable, timetable
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, quiet_config, settle
+from simgpu.timing.history import EarlierLines, LaunchHistory
 from simgpu.timing.native import state
 from simgpu.timing.trace import Trace, updated_fraction
 from simgpu.timing.without import NOTHING, Without
@@ -76,9 +77,15 @@ class SampledLaunch:
     atomics: LineContention | None = None  # how atomics meet on lines; None if there are none
     front: Front | None = None  # how `beginnings` follow each other; None: they begin together
     reachable: float = math.inf  # bytes of the allocations that it accesses
+    loads: Mapping[int, int] = field(default_factory=dict)  # first lines of allocations that it loads from, with their bytes
+    stores: Mapping[int, int] = field(default_factory=dict)  # those that it stores to
+    pages: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint32))  # numbers before `trace.renumber`
+    all_traced: bool = False  # `beginnings` are all workgroups, from begin to end
     grid: Sequence[int] = ()  # workgroups in x, y and z
     # Results of `_replay` by the workgroups on a CU, `warm` and the figures of units.
-    replays: dict[tuple[int, Warm, Pipelines], tuple[list[ServedAccesses], Shares]] = field(default_factory=dict, compare=False)
+    replays: dict[tuple[int, Warm | LaunchHistory, Pipelines], tuple[list[ServedAccesses], Shares]] = field(
+        default_factory=dict, compare=False
+    )
 
     def stand_ins(self) -> np.ndarray:
         """Returns for each workgroup the one of `whole` that represents it, as an index; for MOST_QUEUED workgroups at most."""
@@ -109,6 +116,12 @@ class Prediction:
     traffic: Shares
     sampled: SampledLaunch
     notes: Sequence[str] = ()  # limits of the prediction, for people
+    before: LaunchHistory = field(default_factory=LaunchHistory)  # launches before it
+
+    @property
+    def left(self) -> LaunchHistory:
+        """Chain of launches that ends with this one: pass it as `warm` of the next."""
+        return self.before.after(self.sampled)
 
     def __repr__(self) -> str:
         us = [f"{1e6 * seconds:.4g}" for seconds in (self.seconds, self.low, self.high)]
@@ -116,29 +129,28 @@ class Prediction:
 
 
 def predict(
-    sampled: SampledLaunch, *, mhz: float | None = None, warm: Warm = False, on: Mechanisms | None = None, events: int = 0,
-    row: Pipelines | None = None, watched: tuple[int, int] = (0, 0), without: Without = NOTHING,
+    sampled: SampledLaunch, *, mhz: float | None = None, warm: Warm | LaunchHistory = False, on: Mechanisms | None = None,
+    events: int = 0, row: Pipelines | None = None, watched: tuple[int, int] = (0, 0), without: Without = NOTHING,
 ) -> Prediction:  # fmt: skip
-    """Predicts the time of a launch; mhz: a fixed clock (default: the board's); warm: see `simgpu.timing.caches.shares`;
-    events: most events to log; row: other figures of units; watched: see `Gpu`; without: causes of waiting to leave out.
-    Raises LaunchError without a whole workgroup."""
+    """Predicts the time of a launch.
+
+    mhz: a fixed clock (default: the board's). warm: see `simgpu.timing.caches.shares`, or the launches before this one. events:
+    most events to log; row: other figures of units; watched: see `Gpu`; without: causes of waiting to leave out. Raises
+    LaunchError without a whole workgroup.
+    """
     chip, on, row = sampled.chip, on or Mechanisms(), row or pipelines(sampled.chip.arch)
     if not sampled.whole:
         raise LaunchError("no workgroup was traced to its end: there is nothing to predict a time from")
     sampled, code = _without(sampled, _code(sampled, row, on), without)
+    before, warm = warm if isinstance(warm, LaunchHistory) else LaunchHistory(), warm_of(warm, sampled)
     per_cu, places = math.ceil(sampled.groups / chip.num_cus), sampled.used.resident(chip) + without.groups
     resident = min(places, per_cu)
     served, traffic = _caches(sampled, code, row, resident, warm, on, without)
     most, stand = _modelled_groups(sampled, resident), sampled.stand_ins()
     work = _work(sampled.whole, served, mix_samples(stand, min(per_cu, most)))
     _free_accesses(work, code, sampled.whole, on)
-    dtype = _matrix_type(sampled)
-    clock = Clock(mhz or chip.clock_mhz, 0.05, "given")
-    first = Gpu(
-        chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz,
-        channels=sampled.channels, written=written_fraction(sampled.whole, served, code, traffic, row), watched=watched,
-        same_line=np.stack((sampled.atomics.share, sampled.atomics.moved)) if sampled.atomics else None,
-    )  # fmt: skip
+    dtype, clock = _matrix_type(sampled), Clock(mhz or chip.clock_mhz, 0.05, "given")
+    first = _gpu(sampled, row, on, code, work, resident, served, traffic, clock.mhz, watched)
     queued = len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most
     gpus = _with_queues(first, sampled.whole, stand, places) if queued else [first]
 
@@ -173,8 +185,36 @@ def predict(
     return Prediction(
         cycles + overhead * clock.mhz * 1e6, seconds, profiled, between, seconds * max(0.0, 1 - band), seconds * (1 + band), clock,
         reached, limit, sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,
-        (*sampled.notes, *(doubt.note for doubt in unknown)),
+        (*sampled.notes, *(doubt.note for doubt in unknown)), before,
     )  # fmt: skip
+
+
+def _gpu(
+    sampled: SampledLaunch, row: Pipelines, on: Mechanisms, code: CodeColumns, work: state.Work, resident: int,
+    served: Sequence[ServedAccesses], traffic: Shares, mhz: float, watched: tuple[int, int],
+) -> Gpu:  # fmt: skip
+    """Returns the launch modelled by one of its CUs."""
+    return Gpu(
+        sampled.chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, mhz, channels=sampled.channels,
+        written=written_fraction(sampled.whole, served, code, traffic, row), watched=watched,
+        same_line=np.stack((sampled.atomics.share, sampled.atomics.moved)) if sampled.atomics else None,
+    )  # fmt: skip
+
+
+def warm_of(warm: Warm | LaunchHistory, sampled: SampledLaunch) -> Warm | LaunchHistory:
+    """Returns what caches have of a chain of launches, or `warm` itself."""
+    return warm.warm(sampled) if isinstance(warm, LaunchHistory) else warm
+
+
+def _without_gap(traffic: Shares, moved: float, row: Pipelines, on: Mechanisms) -> Shares:
+    """Returns the traffic without the lines that move before the launch begins.
+
+    Stores of the launch before sent the probes, and no wave waits for these. So they go on while the launch is prepared. moved:
+    bytes of the lines that move.
+    """
+    seconds = moved * row.line_move_seconds
+    left = 1 - row.profiled_us * 1e-6 * on.launch / seconds if seconds else 1.0
+    return replace(traffic, moved=traffic.moved * max(0.0, left))
 
 
 def _clocks_on_one_line(met: LineContention, row: Pipelines, mhz: float) -> tuple[float, float]:
@@ -223,7 +263,8 @@ def _without(sampled: SampledLaunch, code: CodeColumns, without: Without) -> tup
 
 
 def _caches(
-    sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: Warm, on: Mechanisms, without: Without
+    sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: Warm | LaunchHistory, on: Mechanisms,
+    without: Without,
 ) -> tuple[list[ServedAccesses], Shares]:
     """Returns the accesses of the whole workgroups, and what each cache level passes on."""
     known = resident, warm, row
@@ -232,18 +273,20 @@ def _caches(
     found, traffic = sampled.replays[known]
     traffic = traffic if on.caches else replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
     served = [without.accesses(trace, one, code, row) for trace, one in zip(sampled.whole, found, strict=True)]
-    return served, without.traffic(traffic, sampled.whole, found, served, code)
+    traffic = without.traffic(traffic, sampled.whole, found, served, code)
+    return served, _without_gap(traffic, moved_bytes(sampled.whole, served, code, traffic, row) * sampled.groups, row, on)
 
 
 def _replay(
-    sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: Warm
+    sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: Warm | LaunchHistory
 ) -> tuple[list[ServedAccesses], Shares]:
     """Replays the samples' lines through the caches, as `_caches` returns them."""
     traces = [*sampled.whole, *sampled.beginnings]
     served = first_caches(traces, code, row, resident, _neighbours(traces))
     found, together = served[: len(sampled.whole)], served[len(sampled.whole) :]
     whole = tuple(zip(sampled.whole, found, strict=True))
-    replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, warm, whole, reach=_reach(sampled))
+    how = EarlierLines(warm, sampled) if isinstance(warm, LaunchHistory) else warm
+    replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, how, whole, reach=_reach(sampled))
     traffic = replay()
     if sampled.front:
         later = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))

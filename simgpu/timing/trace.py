@@ -107,13 +107,21 @@ def part_of(code: CodeColumns, trace: Trace, share: float) -> Trace:
 PAGE_SHIFT = 15  # 2^15 lines are a page and stay together: the driver maps 2 MiB at a time
 
 
-def renumber(traces: Sequence[Trace]) -> list[Trace]:
-    """Renumbers the traces' pages in the order of their first touch, so that the host's placement does not matter."""
+def renumber(traces: Sequence[Trace]) -> tuple[list[Trace], np.ndarray]:
+    """Renumbers the traces' pages in the order of their first touch, so that the host's placement does not matter.
+
+    Returns the traces, and the former number of each page.
+    """
     ends = np.cumsum([len(trace.lines) for trace in traces])
     lines = np.concatenate([trace.lines for trace in traces]) if traces else np.empty(0, np.uint32)
-    page, _ = number_values(lines >> PAGE_SHIFT)
+    page, pages = number_values(lines >> PAGE_SHIFT)
     made = (page << PAGE_SHIFT) | (lines & ((1 << PAGE_SHIFT) - 1))
-    return [replace(trace, lines=part) for trace, part in zip(traces, np.split(made, ends[:-1]), strict=True)]
+    return [replace(trace, lines=part) for trace, part in zip(traces, np.split(made, ends[:-1]), strict=True)], pages
+
+
+def original_lines(lines: np.ndarray, pages: np.ndarray, shift: int = PAGE_SHIFT) -> np.ndarray:
+    """Returns the numbers, int64, that renumbered lines had before. shift: log2 of the lines of a page."""
+    return (pages[lines >> shift].astype(np.int64) << shift) | (lines & ((1 << shift) - 1))
 
 
 class DistinctLines:

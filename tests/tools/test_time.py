@@ -13,6 +13,7 @@ import simgpu
 from simgpu import asm
 from simgpu.hardware import target
 from simgpu.operators import AttentionProblem, FusedAttention, TiledComputation, UnfusedAttention
+from simgpu.timing.history import LaunchHistory
 from simgpu.tools.cli import main
 from simgpu.tools.shared import arrays
 from simgpu.tools.tables.schedule_report import schedules
@@ -27,6 +28,27 @@ def test_an_operator_is_timed_within_80_columns(capsys: Capture) -> None:
     assert max(map(len, lines)) <= 80
     text = " ".join(lines)
     assert "cycles" in text and "MHz" in text and "clock:" in text and "limited by" in text and "reason" in text
+
+
+def test_each_kernel_finds_what_the_ones_before_it_left(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """Options say otherwise for all of them."""
+    plain, how = simgpu.device.Kernel.time, list[object]()
+
+    def time(self: simgpu.device.Kernel, *args: object, **more: object) -> object:
+        how.append(more["warm"])
+        return plain(self, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(simgpu.device.Kernel, "time", time)
+    unfused = ["unfused", "-L", "64", "-d", "64", "--target", "mi300x"]
+    seconds = []
+    for options in ([], ["--stored"], ["--warm"]):
+        assert main(["time", "--json", *options, *unfused]) == 0
+        seconds.append([kernel["seconds"] for kernel in json.loads(capsys.readouterr().out)["kernels"]])
+    first, *others = how[: len(seconds[0])]
+    assert len(others) > 1 and first is False
+    assert [len(one.accessed) for one in others if isinstance(one, LaunchHistory)] == list(range(1, len(others) + 1))
+    assert how[len(seconds[0]) :] == ["stored"] * len(seconds[1]) + [True] * len(seconds[2])
+    assert seconds[0][0] > seconds[2][0] and seconds[0][-1] <= 1.2 * seconds[2][-1]
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from simgpu.tools.shared.errors import UsageError
 
 if TYPE_CHECKING:
     from simgpu.timing.caches import Warm
+    from simgpu.timing.history import LaunchHistory
     from simgpu.timing.predict import SampledLaunch
 
 ENVIRONMENT = "SIMGPU_TIMING_DATA"
@@ -68,8 +69,7 @@ class RowLaunch(NamedTuple):
 
     times: int
     sampled: SampledLaunch
-    # What earlier launches left; "stored" if these stored what it loads.
-    warm: Warm = True
+    warm: Warm | LaunchHistory = True  # what earlier launches left
 
 
 def read(folder: Path, pattern: str) -> list[Measurement]:

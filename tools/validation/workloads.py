@@ -19,7 +19,7 @@ import numpy as np
 
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.sampling.samples import sample
-from simgpu.timing.caches import Warm
+from simgpu.timing.history import LaunchHistory
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation.checkouts import text_of
 from simgpu.tools.validation.mgpusim import BOARD, F32, REPOSITORY, Buffers, ProgramLaunch, compile_program
@@ -47,7 +47,6 @@ class RepeatedLaunch(NamedTuple):
 
     times: int
     launch: ProgramLaunch
-    warm: Warm = True  # see `RowLaunch`
 
 
 @dataclass(frozen=True)
@@ -97,10 +96,16 @@ def sampled_workload(checkout: Path, row: MeasuredWorkload) -> list[RowLaunch]:
     steps = workload.launches(Buffers(device), int(re.findall(r"\d+", row.size)[0]))
     kernels = device.load(compile_program(checkout / FOLDER / workload.file, HEADER, device.arch, workload.instance))
     made = []
-    for times, call, warm in steps:
+    for times, call in steps:
         (kernel,) = (kernels[name] for name in kernels if call.kernel in name)
-        made.append(RowLaunch(times, sample(kernel, call.geometry, call.args, restore=False), warm))
-    return made
+        made.append((times, sample(kernel, call.geometry, call.args, restore=False)))
+    chain = LaunchHistory()
+    for _ in range(2):  # the run that is not measured, and a measured one
+        launches = []
+        for times, sampled in made:
+            launches.append(RowLaunch(times, sampled, chain))
+            chain = chain.after(sampled)
+    return launches
 
 
 def _lanes(count: int) -> Geometry:
@@ -156,7 +161,7 @@ def _fdtd2d(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
         ProgramLaunch("fdtd2d_kernel1", line, (ey, fict, n, 0)), ProgramLaunch("fdtd2d_kernel2", plane, (ey, hz, n, n)),
         ProgramLaunch("fdtd2d_kernel3", plane, (ex, hz, n, n)), ProgramLaunch("fdtd2d_kernel4", plane, (ex, ey, hz, n, n)),
     ]  # fmt: skip
-    return [RepeatedLaunch(STEPS, call, "stored") for call in calls]
+    return [RepeatedLaunch(STEPS, call) for call in calls]
 
 
 def _device_memory(kernel: str, arrays: int) -> Callable[[Buffers, int], Sequence[RepeatedLaunch]]:
@@ -180,15 +185,16 @@ def _sgemm(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
     return _once("sgemm_tiled", _plane(n), *of(n * n, n * n, n * n), n, 1.0, 0.0)
 
 
-def _chain(kernels: Sequence[str], warm: Warm, *factors: float) -> Callable[[Buffers, int], Sequence[RepeatedLaunch]]:
-    """Returns products without tiles, one after another. factors: among each one's arguments. warm: for the last one, which loads
-    results. If these are its left factor only, they hardly matter: a wave loads 32 numbers of a line."""
+def _two_products(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    a, b, c, d, e = of(*[n * n] * 5)
+    first = _once("mm2_kernel1", _plane(n), a, b, c, 2123.0, n, n, n)
+    return [*first, *_once("mm2_kernel2", _plane(n), c, d, e, 2123.0, n, n, n)]
 
-    def launches(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
-        made = [step for name in kernels for step in _once(name, _plane(n), *of(*[n * n] * 3), *factors, n, n, n)]
-        return [*made[:-1], made[-1]._replace(warm=warm)]
 
-    return launches
+def _three_products(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    a, b, c, d, e, f, g = of(*[n * n] * 7)
+    calls = ("mm3_kernel1", a, b, e), ("mm3_kernel2", c, d, f), ("mm3_kernel3", e, f, g)
+    return [step for name, *matrices in calls for step in _once(name, _plane(n), *matrices, n, n, n)]
 
 
 def _shoc_gemm(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
@@ -202,8 +208,7 @@ def _max_flops(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
 def _s3d(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
     kelvin = np.random.default_rng(42).integers(300, 3000, n).astype(np.float32)
     heat, rates, species = of(kelvin, REACTIONS * n, SPECIES * n)
-    (first,), (then,) = _once("rateconst", _lanes(n), heat, rates, n), _once("species_rates", _lanes(n), rates, species, n)
-    return [first, then._replace(warm="stored")]
+    return [*_once("rateconst", _lanes(n), heat, rates, n), *_once("species_rates", _lanes(n), rates, species, n)]
 
 
 def _md(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
@@ -217,13 +222,18 @@ def _nearest(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
 
 def _jacobi(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
     blocks = -(-n // SIDE)
-    (call,) = _once("stencil", Geometry.of((blocks, blocks, n), (SIDE, SIDE, 1)), *of(n**3, n**3), n, n, n, 0.6, 0.4 / 6)
-    return [call._replace(times=STEPS, warm="stored")]
+    geometry = Geometry.of((blocks, blocks, n), (SIDE, SIDE, 1))
+    return _by_turns("stencil", geometry, of(n**3, n**3), n, n, n, 0.6, 0.4 / 6)
+
+
+def _by_turns(kernel: str, geometry: Geometry, arrays: Sequence[object], *args: object) -> Sequence[RepeatedLaunch]:
+    """Returns STEPS launches, from one array to the other and back."""
+    both = arrays, arrays[::-1]
+    return [RepeatedLaunch(STEPS // 2, ProgramLaunch(kernel, geometry, (*of, *args))) for of in both]
 
 
 def _lattice(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
-    (call,) = _once("lbm", _lanes(n**3), *of(VELOCITIES * n**3, VELOCITIES * n**3), n, 1.6)
-    return [call._replace(times=STEPS, warm="stored")]
+    return _by_turns("lbm", _lanes(n**3), of(VELOCITIES * n**3, VELOCITIES * n**3), n, 1.6)
 
 
 def _layer_forward(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
@@ -232,8 +242,7 @@ def _layer_forward(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
 
 def _adjust_weights(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
     grid = Geometry.of((-(-(n + 1) // BLOCK), HIDDEN), (BLOCK, 1))
-    (call,) = _once("adjust_weights", grid, *of(HIDDEN, n, (n + 1) * HIDDEN, (n + 1) * HIDDEN), n, HIDDEN, 0.3, 0.5)
-    return [call._replace(warm="stored")]
+    return _once("adjust_weights", grid, *of(HIDDEN, n, (n + 1) * HIDDEN, (n + 1) * HIDDEN), n, HIDDEN, 0.3, 0.5)
 
 
 def _compute_sad(of: Buffers, width: int) -> Sequence[RepeatedLaunch]:
@@ -259,8 +268,8 @@ WORKLOADS = {
     "polybench/mvt": WorkloadSource("polybench/mvt/hip/mvt.cpp", _of_one_matrix(("mvt_kernel1", "mvt_kernel2"), 1)),
     "polybench/bicg": WorkloadSource("polybench/bicg/hip/bicg.cpp", _of_one_matrix(("bicgKernel1", "bicgKernel2"), 2)),
     "polybench/fdtd2d": WorkloadSource("polybench/fdtd2d/hip/fdtd2d.cpp", _fdtd2d),
-    "polybench/2mm": WorkloadSource("polybench/2mm/hip/2mm.cpp", _chain(("mm2_kernel1", "mm2_kernel2"), True, 2123.0)),
-    "polybench/3mm": WorkloadSource("polybench/3mm/hip/3mm.cpp", _chain(("mm3_kernel1", "mm3_kernel2", "mm3_kernel3"), "stored")),
+    "polybench/2mm": WorkloadSource("polybench/2mm/hip/2mm.cpp", _two_products),
+    "polybench/3mm": WorkloadSource("polybench/3mm/hip/3mm.cpp", _three_products),
     "shoc/DeviceMemory_Read": WorkloadSource("shoc/DeviceMemory/hip/DeviceMemory.cpp", _device_memory("read_kernel", 2)),
     "shoc/DeviceMemory_Write": WorkloadSource("shoc/DeviceMemory/hip/DeviceMemory.cpp", _device_memory("write_kernel", 1)),
     "shoc/triad": WorkloadSource("shoc/Triad/hip/triad.cpp", _triad),

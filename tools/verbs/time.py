@@ -24,6 +24,7 @@ from simgpu.tools.shared.parser import own_options
 from simgpu.tools.tables.time_tables import counters_text, time_document, time_text
 
 if TYPE_CHECKING:
+    from simgpu.timing.caches import Warm
     from simgpu.timing.predict import Prediction
 
 EVENTS = 200_000  # at most, of the CU that a timeline shows
@@ -72,7 +73,8 @@ def _own_options(parser: ArgumentParser) -> None:
 def add_model_options(parser: ArgumentParser) -> None:
     """Adds options of the model of time, and those that choose a script's launch."""
     parser.add_argument("--clock", type=float, metavar="MHZ", help="the engine's clock (default: the board's)")
-    parser.add_argument("--warm", action="store_true", help="caches hold an earlier launch's data (default: cold)")
+    text = "caches hold an earlier launch's data (default: cold; from the second launch of `simgpu time` on, what others left)"
+    parser.add_argument("--warm", action="store_true", help=text)
     text = "like --warm, and the earlier launch stored what this one loads: other XCDs hold some of it"
     parser.add_argument("--stored", action="store_true", help=text)
     add_launch_options(parser)
@@ -124,15 +126,14 @@ def _rank(what: str, rest: list[str], wanted: Namespace) -> int:
 
 
 def _report(options: Namespace, wanted: Namespace, launches: list[Subject]) -> int:
-    how: dict[str, Any] = {
-        "mhz": wanted.clock, "warm": "stored" if wanted.stored else wanted.warm,
-        "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0,
-    }
-    timed = []
+    how: dict[str, Any] = {"mhz": wanted.clock, "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0}
+    warm: Warm = "stored" if wanted.stored else bool(wanted.warm)
+    timed: list[tuple[Subject, Prediction]] = []
     for at, launch in enumerate(launches):
         last = at == len(launches) - 1  # nothing reads its memory afterwards
         kernel = launch.kernel
-        timed.append((launch, launch_work(kernel.title, partial(kernel.time, **launch.call, **how, restore=not last))))
+        left = timed[-1][1].left if timed and not warm else warm
+        timed.append((launch, launch_work(kernel.title, partial(kernel.time, **launch.call, **how, warm=left, restore=not last))))
     found = [(one.kernel.title, prediction) for one, prediction in timed]
     if wanted.html:
         timed_page(f"time of {options.what}", timed, shlex.join(["simgpu", *options.words])).save(wanted.html, wanted.force)

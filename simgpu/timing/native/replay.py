@@ -15,30 +15,35 @@ SHORT, WHOLE = 1, 2  # accesses that go to L2: by lines of 64 bytes, stores and 
 
 
 class Ways(NamedTuple):
-    """A cache: for each way of each set its line, or -1, and when it was used."""
+    """A cache: for each way of each set its line, or -1, when it was used, and the request that filled it, or -1."""
 
     lines: np.ndarray
     used: np.ndarray
+    filler: np.ndarray
+    spare: np.ndarray  # ways of each set that hold no line now, and after a line of it was replaced: those on their way
 
     @classmethod
-    def empty(cls, sets: int, ways: int) -> Ways:
+    def empty(cls, sets: int, ways: int, spare: int = 0) -> Ways:
         """Returns a cache without lines."""
-        return cls(np.full((sets, ways), -1, np.int64), np.zeros((sets, ways), np.int64))
+        return cls(np.full((sets, ways), -1, np.int64), np.zeros((sets, ways), np.int64), np.full((sets, ways), -1, np.int64),
+                   np.array([[0, spare]] * sets, np.int64))  # fmt: skip
 
 
 @part
-def _touch(tags, used, line, now):  # type: ignore[no-untyped-def]
-    """True if a cache has a line; if not, the line replaces the one of its set that was used least recently."""
-    sets, ways = tags.shape
-    group, oldest = line % sets, 0
+def _touch(cache, line, group, ways, now, request):  # type: ignore[no-untyped-def]
+    """Returns the request that filled a line of a cache: `request` if the line was not there, and replaces the one of its set
+    that was used least recently. group: its set; ways: those that the workgroup has."""
+    oldest, ways = 0, max(1, ways - cache.spare[group, 0])
     for way in range(ways):
-        if tags[group, way] == line:
-            used[group, way] = now
-            return True
-        if used[group, way] < used[group, oldest]:
+        if cache.lines[group, way] == line:
+            cache.used[group, way] = now
+            return cache.filler[group, way]
+        if cache.used[group, way] < cache.used[group, oldest]:
             oldest = way
-    tags[group, oldest], used[group, oldest] = line, now
-    return False
+    if cache.lines[group, oldest] >= 0:
+        cache.spare[group, 0] = cache.spare[group, 1]
+    cache.lines[group, oldest], cache.used[group, oldest], cache.filler[group, oldest] = line, now, request
+    return request
 
 
 class FirstRequests(NamedTuple):
@@ -53,6 +58,7 @@ class FirstRequests(NamedTuple):
     waves: np.ndarray  # first wave
     line_starts: np.ndarray  # first line
     near: np.ndarray  # number of the workgroup whose lines the scalar cache has, or -1
+    ways: np.ndarray  # (n, sets): ways that it has of each set of the vector cache
 
 
 @part
@@ -64,7 +70,7 @@ def _load_scalar(requests, cache, group):  # type: ignore[no-untyped-def]
             first = base + requests.accesses[at, FIRST]
             for place in range(first, first + requests.accesses[at, COUNT]):
                 now += 1
-                _touch(cache.lines, cache.used, requests.lines[place], now)
+                _touch(cache, requests.lines[place], requests.lines[place] % len(cache.lines), cache.lines.shape[1], now, -1)
     return now
 
 
@@ -73,8 +79,9 @@ def _empty(cache):  # type: ignore[no-untyped-def]
     """Removes all lines. Returns 0."""
     sets, ways = cache.lines.shape
     for index in range(sets):
+        cache.spare[index, 0] = 0
         for way in range(ways):
-            cache.lines[index, way], cache.used[index, way] = -1, 0
+            cache.lines[index, way], cache.used[index, way], cache.filler[index, way] = -1, 0, -1
     return 0
 
 
@@ -84,17 +91,59 @@ def _half(line):  # type: ignore[no-untyped-def]
     return 1 << (line & 1)
 
 
-@native
-def pass_first_caches(
-    requests: FirstRequests, shift: int, vector_cache: Ways, scalar_cache: Ways,
-    served: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], counts: np.ndarray,
-) -> None:  # fmt: skip
-    """Sends workgroups' accesses through their caches, each workgroup by itself.
+@part
+def _pass_access(requests, shifts, cache, served, numbers, whole, count, now):  # type: ignore[no-untyped-def]
+    """Sends an access through a cache. Returns the number of lines that the workgroup passed on until then, and the time.
 
-    shift: from lines to those of the vector cache. served: arrays to fill, see `simgpu.timing.caches.ServedAccesses`; counts:
-    lines that each workgroup passes on, which begin at its `line_starts`.
+    numbers: of the access, of its workgroup's first one, and of the workgroup; whole: its first line, and their end.
     """
     rows, out, owners, wanted = served
+    at, first, group = numbers
+    before, filler, sets = -1, -1, len(cache.lines)
+    for place in range(whole[0], whole[1]):
+        line = requests.lines[place] if requests.scalar[at] else requests.lines[place] >> shifts[0]
+        part = requests.lines[place] if requests.scalar[at] else requests.lines[place] >> shifts[1]
+        if requests.beyond[at] == SHORT:
+            rows[at, 1] += 1
+            rows[at, 2] += 1
+            out[count], owners[count], wanted[count] = requests.lines[place], at - first, _half(requests.lines[place])
+            count += 1
+            continue
+        rows[at, 1] += line != before
+        now += 1
+        same = line == before and filler >= 0  # the access requested another part of the line
+        request = filler if same else count
+        index = (part if requests.scalar[at] else part >> shifts[2]) % sets
+        ways = cache.lines.shape[1] if requests.scalar[at] else requests.ways[group, index]
+        found = _touch(cache, part, index, ways, now, request)
+        found = request if requests.beyond[at] == WHOLE else found
+        before = line
+        if found != request:
+            if found >= 0:
+                wanted[found] |= _half(requests.lines[place])
+            filler = filler if same else -1
+        elif same:
+            wanted[filler] |= _half(requests.lines[place])
+        else:
+            filler = count
+            rows[at, 2] += 1
+            out[count], owners[count], wanted[count] = requests.lines[place], at - first, _half(requests.lines[place])
+            count += 1
+    return count, now
+
+
+@native
+def pass_first_caches(
+    requests: FirstRequests, shifts: tuple[int, int, int], vector_cache: Ways, scalar_cache: Ways,
+    served: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], counts: np.ndarray,
+) -> None:  # fmt: skip
+    """Sends workgroups' accesses through their caches, each workgroup by itself. A request for a line wants all of its halves that
+    the workgroup accesses while its cache has the line.
+
+    shifts: from lines to those of the vector cache, to the parts that it fills, and from these to blocks of a set. served: arrays
+    to fill, see `simgpu.timing.caches.ServedAccesses`; counts: lines that each workgroup passes on, which begin at its
+    `line_starts`.
+    """
     for group in range(len(counts)):
         _empty(vector_cache)
         _empty(scalar_cache)
@@ -108,30 +157,10 @@ def pass_first_caches(
                 at = requests.starts[wave] + index
                 if at >= requests.starts[wave + 1]:
                     continue
-                rows[at, 0] = requests.accesses[at, CLOCKS]
-                before, passed, whole = -1, 0, base + requests.accesses[at, FIRST]
-                for place in range(whole, whole + requests.accesses[at, COUNT]):
-                    line = requests.lines[place] if requests.scalar[at] else requests.lines[place] >> shift
-                    if requests.beyond[at] == SHORT:
-                        rows[at, 1] += 1
-                        rows[at, 2] += 1
-                        out[count], owners[count] = requests.lines[place], at - first
-                        wanted[count] = _half(requests.lines[place])
-                        count += 1
-                        continue
-                    if line == before:
-                        wanted[count - 1] |= _half(requests.lines[place]) * passed
-                        continue
-                    before, passed = line, 0
-                    rows[at, 1] += 1
-                    now += 1
-                    cache = scalar_cache if requests.scalar[at] else vector_cache
-                    if _touch(cache.lines, cache.used, line, now) and requests.beyond[at] != WHOLE:
-                        continue
-                    rows[at, 2] += 1
-                    out[count], owners[count] = requests.lines[place], at - first
-                    wanted[count], passed = _half(requests.lines[place]), 1
-                    count += 1
+                served[0][at, 0] = requests.accesses[at, CLOCKS]
+                whole = base + requests.accesses[at, FIRST], base + requests.accesses[at, FIRST] + requests.accesses[at, COUNT]
+                cache = scalar_cache if requests.scalar[at] else vector_cache
+                count, now = _pass_access(requests, shifts, cache, served, (at, first, group), whole, count, now)
         counts[group] = count - base
 
 
@@ -158,8 +187,11 @@ class Requests(NamedTuple):
     xcds: np.ndarray  # XCD of the workgroup
 
 
+# Of `LastCaches`: an XCD that is not known, none; when a line was seen that was not, and one that an earlier launch accessed.
+UNKNOWN, NOBODY = -1, -2
+UNSEEN, LONG_AGO = -1, -(1 << 40)
 # Tallies: requests to L2, requests that L2 passes on, those that reach memory; requests that wait for a level after L2, and for
-# memory. Then loads, if an earlier launch stored all lines (see `_source`): L2 passes a line on whose halves its XCD stored;
+# memory. Then loads, after earlier launches (see `_source`): L2 passes a line on whose halves its XCD stored;
 # another XCD stored a half, and L2 passes the line on, or has the other half; all others.
 ASKED, PASSED, FETCHED, BEHIND, MEMORY, OWN, MOVED, MOVED_HALF, AGAIN, TALLIES = range(10)
 
@@ -172,10 +204,11 @@ class LastCaches(NamedTuple):
     filled: np.ndarray  # when it was filled
     filler: np.ndarray  # int32: the run that filled it
     dirty: np.ndarray  # uint8: 1 if it is to be written back
-    seen: np.ndarray  # time of each line's last request that went on to memory, or -1
+    seen: np.ndarray  # time of each line's last request that went on to memory, UNSEEN or LONG_AGO
     touched: np.ndarray  # lines that had passed L2 when each line was last in the Infinity Cache
     holders: np.ndarray  # XCDs whose L2 may have each line, a bit each
-    storers: np.ndarray  # int8: XCD that is assumed to have stored each half of each line, or -1
+    storers: np.ndarray  # int8: XCD that stored each half of each line, UNKNOWN or NOBODY
+    valid: np.ndarray  # XCDs that have had each half since it was stored, a bit each
     takers: np.ndarray  # XCDs that have fetched each line from others, a bit each
 
     @classmethod
@@ -184,8 +217,8 @@ class LastCaches(NamedTuple):
         shape = xcds, sets, ways
         return cls(
             np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int64), np.zeros(shape, np.int32),
-            np.zeros(shape, np.uint8), np.full(known, -1, np.int64), np.zeros(known, np.int64), np.zeros(known, np.int64),
-            np.full(2 * known, -1, np.int8), np.zeros(known, np.int64),
+            np.zeros(shape, np.uint8), np.full(known, UNSEEN, np.int64), np.zeros(known, np.int64), np.zeros(known, np.int64),
+            np.full(2 * known, UNKNOWN, np.int8), np.zeros(2 * known, np.int64), np.zeros(known, np.int64),
         )  # fmt: skip
 
 
@@ -221,25 +254,29 @@ def _place(tags, used, line):  # type: ignore[no-untyped-def]
 
 
 @part
-def _source(storers, takers, place, wanted, xcd, hit):  # type: ignore[no-untyped-def]
-    """Returns the tally of a load: who has the halves of a line that it wants, if an earlier launch stored them.
+def _source(storers, valid, takers, place, wanted, xcd, hit):  # type: ignore[no-untyped-def]
+    """Returns the tally of a load: who has the halves of a line that it wants, since an earlier launch stored or loaded them.
 
-    Which XCD stored a half is not known. That whose workgroup wants it first is taken for it: neighbours in a grid want it, too.
-    An XCD that has fetched a line has both halves.
+    If it is UNKNOWN which XCD stored a half, the one whose workgroup wants it first is taken for it: neighbours in a grid want
+    it, too. An XCD that has fetched a line has both halves.
     """
     mine = 1 << xcd
     if takers[place] & mine:
         return AGAIN
-    foreign = False
+    foreign = missing = False
     for half in range(2):
+        at = 2 * place + half
         if wanted >> half & 1:
-            if storers[2 * place + half] < 0:
-                storers[2 * place + half] = xcd
-            foreign = foreign or storers[2 * place + half] != xcd
-    if foreign:
+            if storers[at] == UNKNOWN:
+                storers[at] = xcd
+            if storers[at] != xcd and not valid[at] & mine:
+                foreign = foreign or storers[at] >= 0
+                missing = missing or storers[at] == NOBODY
+    if foreign or missing:
         takers[place] |= mine
+    if foreign:
         return MOVED_HALF if hit else MOVED
-    return AGAIN if hit else OWN
+    return AGAIN if hit or missing else OWN
 
 
 @native
@@ -256,7 +293,7 @@ def pass_last_caches(
     counted: the first time at which requests are tallied, and the end of these times. mall: lines of the Infinity Cache.
     """
     lines, places, wanted, starts, owners, askers, accesses, xcds = requests
-    tags, used, filled, filler, dirty, seen, touched, holders, storers, takers = caches
+    tags, used, filled, filler, dirty, seen, touched, holders, storers, valid, takers = caches
     passes = now = 0
     for run in order:
         owner, xcd, kind = owners[run], xcds[run], flags[owners[run]]
@@ -277,7 +314,7 @@ def pass_last_caches(
             if not hit:
                 tags[xcd, index, oldest] = line
                 filled[xcd, index, oldest], dirty[xcd, index, oldest], filler[xcd, index, oldest] = time, 0, run
-            known = seen[place] >= 0 and passes - touched[place] < mall
+            known = seen[place] != UNSEEN and passes - touched[place] < mall
             if kind & STORE:  # dirty lines are written back once
                 if not dirty[xcd, index, oldest]:
                     dirty[xcd, index, oldest] = 1
@@ -294,7 +331,7 @@ def pass_last_caches(
                     passes += 1
                 touched[place] = passes
             if not kind & STORE:
-                tallies[_source(storers, takers, place, wanted[at], xcd, hit), owner] += one
+                tallies[_source(storers, valid, takers, place, wanted[at], xcd, hit), owner] += one
             # A wave that repeats an instruction has the line that the instruction loaded before, unless the same load requested it.
             by = filler[xcd, index, oldest]
             again = hit and askers[by] == askers[run] and accesses[by] != accesses[run]

@@ -17,6 +17,7 @@ from simgpu.hip.memory import Arena
 from simgpu.hip.options import Options
 from simgpu.hip.protocol import ENTRY, LAUNCH, AllocationKind, Change
 from simgpu.hip.server import Server
+from simgpu.timing.history import LaunchHistory
 from tests.support.device_library import compiled
 
 BASE, NBYTES = 0x100000000000, 1 << 32
@@ -80,6 +81,24 @@ def test_each_entry_of_the_log_is_read_once() -> None:
     for position in (2, 1, 2, 5, 3, 9, 4):
         server._read_log(position)
     assert seen == list(range(9))
+
+
+def test_a_kernel_is_timed_after_each_kernel_that_ran_before_it() -> None:
+    """Kernels 1 and 2 run on one GPU and kernel 3 on another: each pair is predicted once, with what the first one left."""
+    server, asked = object.__new__(Server), list[tuple[int, object]]()
+    server._times, server._left, server._before = {}, {}, {}
+    functions = {number: SimpleNamespace(number=number, device=number == 3) for number in (1, 2, 3)}
+
+    def predict(function: SimpleNamespace, shape: LaunchShape, arguments: bytes, before: LaunchHistory | None) -> SimpleNamespace:
+        asked.append((function.number, before and before.stores))
+        sampled = SimpleNamespace(all_traced=False, loads={}, stores={function.number: 64})
+        return SimpleNamespace(seconds=len(asked), sampled=sampled)
+
+    server._gpus = SimpleNamespace(functions=functions, predict=predict)  # type: ignore[assignment]
+    shape = LaunchShape((64, 1, 1), (64, 1, 1), 0, False)
+    times = [server._modelled_seconds(number, shape, b"") for number in (1, 2, 3, 1, 2, 1, 1)]
+    assert asked == [(1, None), (2, {1}), (3, None), (1, {2}), (1, {1})]
+    assert times == [1, 2, 3, 4, 2, 4, 5]
 
 
 def test_launches_run_together_that_differ_in_their_arguments_only() -> None:

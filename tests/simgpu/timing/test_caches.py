@@ -156,6 +156,47 @@ def test_rows_a_power_of_two_apart_share_few_sets_of_the_vector_cache() -> None:
     assert strided("mi210", 64, waves=4).l2_bytes == 64 * 64 * 64
 
 
+@pytest.mark.parametrize("rows, apart, misses", [(192, 768, 3), (128, 512, 5), (64, 256, 3), (64, 512, 3)])
+def test_rows_of_two_matrices_in_the_vector_cache_of_mi300(rows: int, apart: int, misses: int) -> None:
+    """A workgroup loads a line of each row of two matrices twice, then the next ones: three times, as products with a vector do.
+
+    On an MI300A (MGPUSim's gesummv), 384 lines in rows of 768 bytes take as long as if all hit the second time, and 256 lines in
+    rows of 512 bytes as if all missed: they fill two sets, whose lines are replaced. 512 lines that stay all hit (its kmeans).
+    """
+    lines = np.concatenate([np.arange(rows) * apart // 64 + first for first in (0, 1 << 16)])
+    found = _passed([lines + at for at in (0, 0, 1, 1, 2, 2)])
+    assert misses * len(lines) <= found <= misses * len(lines) + 4  # the spare way of each set had a line
+    assert _passed([np.arange(512)] * 3) == 256  # of 128 bytes
+
+
+def _passed(loads: list[np.ndarray]) -> int:
+    """Returns the lines that miss the vector cache of an MI300X if a wave loads these one after another."""
+    lines = np.concatenate(loads).astype(np.uint32)
+    accesses = np.array([(64, 64 * at, 64) for at in range(len(lines) // 64)], np.int32)
+    ends = np.array([0, len(accesses)])
+    trace = Trace(np.zeros(len(accesses), np.uint32), ends, accesses, ends, lines, True, 0)
+    row = pipelines(ARCH)
+    (served,) = first_caches([trace], columns({0: (LOAD, 1)}, 1, row), row, 1, [-1])
+    return int(served.accesses[:, 2].sum())
+
+
+def test_workgroups_in_other_sets_do_not_take_ways() -> None:
+    """A workgroup's rows are in one set. It keeps its lines if the others are in other sets, and loses them if all are there."""
+    row, code = pipelines(ARCH), columns({0: (LOAD, 1)}, 1, pipelines(ARCH))
+
+    def passed(blocks: list[int]) -> list[int]:
+        accesses, ends = np.array([(64, 64 * at, 64) for at in range(2)], np.int32), np.array([0, 2])
+        traces = []
+        for group, block in enumerate(blocks):
+            lines = np.tile((np.arange(60) + 60 * group) * 16 + 4 * block, 2)[:120].astype(np.uint32)
+            lines = np.concatenate([lines[:60], lines[56:60], lines[60:], lines[116:]])
+            traces.append(Trace(np.zeros(2, np.uint32), ends, accesses, ends, lines, True, group))
+        return [len(one.lines) for one in first_caches(traces, code, row, 4, [-1] * len(traces))]
+
+    assert passed([0, 1, 2, 3]) == [60] * 4
+    assert min(passed([0] * 4)) > 60
+
+
 def test_l2_keeps_rows_a_power_of_two_apart() -> None:
     """MI210's and MI300A's L2 had 93 % of yAx's lines (amd/HPCTrainingExamples): not all rows need the same set."""
     found = strided("mi210", 256 << 10, waves=4)

@@ -87,7 +87,7 @@ def test_a_row_is_the_sum_of_its_launches(checkout: Path) -> None:
     ("shoc/MaxFlops", 512, [(1, 2)]), ("shoc/s3d", 300, [(1, 2), (1, 2)]), ("shoc/md", 128, [(1, 1)]),
     ("rodinia/nn", 1000, [(1, 4)]), ("rodinia/layerforward", 256, [(1, 1)]), ("rodinia/adjust_weights", 512, [(1, 3 * 16)]),
     ("parboil/ComputeSAD", 48, [(1, 9)]), ("parboil/FindMinSAD", 320, [(1, 2)]),
-    ("parboil/stencil_kernel", 24, [(10, 96)]), ("parboil/lbm_stream_collide", 16, [(10, 16)]),
+    ("parboil/stencil_kernel", 24, [(5, 96)] * 2), ("parboil/lbm_stream_collide", 16, [(5, 16)] * 2),
 ])  # fmt: skip
 def test_each_workload_covers_its_elements(workload: str, size: int, launches: list[tuple[int, int]]) -> None:
     import simgpu
@@ -96,12 +96,15 @@ def test_each_workload_covers_its_elements(workload: str, size: int, launches: l
     assert [(step.times, prod(step.launch.geometry.groups)) for step in made] == launches
 
 
-def test_a_launch_that_loads_what_another_one_stored_says_so() -> None:
+def test_launches_follow_each_other_on_the_same_buffers() -> None:
+    """A product loads what another one stored, a stencil goes back and forth, and each launch of a row is after the others."""
     import simgpu
 
     of = Buffers(simgpu.Device("mi300a", threads=1))
-    for name, warm in (("polybench/3mm", [True, True, "stored"]), ("shoc/s3d", [True, "stored"]), ("polybench/mvt", [True, True])):
-        assert [step.warm for step in WORKLOADS[name].launches(of, 64)] == warm
+    first, second, third = (step.launch.args for step in WORKLOADS["polybench/3mm"].launches(of, 64))
+    assert (third[0], third[1]) == (first[2], second[2])
+    there, back = (step.launch.args for step in WORKLOADS["parboil/stencil_kernel"].launches(of, 24))
+    assert there[:2] == back[1::-1]
 
 
 def test_a_launch_with_much_memory_is_not_judged(checkout: Path) -> None:

@@ -1,0 +1,193 @@
+"""Remembers which XCD stored, and which ones loaded, the lines of earlier launches: their L2s have these when a launch begins.
+
+A write invalidates the line in other L2s by a probe [LLVM, AMDGPUUsage, memory model of gfx90a]. The next XCD that loads the line
+fetches it from the one that stored it. Without traces of all workgroups, whole allocations count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from typing import Protocol
+
+import numpy as np
+
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.timing_rules.issue import Kind
+from simgpu.timing.code import CodeColumns
+from simgpu.timing.native.replay import LONG_AGO, NOBODY, UNKNOWN, UNSEEN, LastCaches
+from simgpu.timing.native.state import ATOMIC, STORE
+from simgpu.timing.trace import LINE_BYTES, PAGE_SHIFT, Trace, distinct, original_lines
+
+Lines = Mapping[int, np.ndarray]  # by XCD: different numbers of lines of 64 bytes, sorted
+
+
+class TracedLaunch(Protocol):
+    """Fields of `simgpu.timing.predict.SampledLaunch` that tell what a launch accessed."""
+
+    @property
+    def chip(self) -> HardwareDescriptor: ...
+    @property
+    def code(self) -> CodeColumns: ...
+    @property
+    def beginnings(self) -> Sequence[Trace]: ...
+    @property
+    def loads(self) -> Mapping[int, int]: ...
+    @property
+    def stores(self) -> Mapping[int, int]: ...
+    @property
+    def pages(self) -> np.ndarray: ...
+    @property
+    def all_traced(self) -> bool: ...
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchHistory:
+    """Lines that a chain of launches left. The empty chain left none.
+
+    >>> LaunchHistory().exact
+    True
+    """
+
+    # Lines that the chain accessed, sorted; both halves of each line of L2.
+    lines: np.ndarray = field(default_factory=partial(np.empty, 0, np.int64))
+    owners: np.ndarray = field(default_factory=partial(np.empty, 0, np.int8))  # XCD that stored each of them last, or NOBODY
+    valid: np.ndarray = field(default_factory=partial(np.empty, 0, np.int64))  # XCDs whose L2 has the last stored data, a bit each
+    accessed: Sequence[Lines] = ()  # by launch
+    exact: bool = True  # all workgroups of all launches were traced
+    loads: frozenset[int] = frozenset()  # first lines of the allocations that the chain loaded from
+    stores: frozenset[int] = frozenset()  # and stored to
+
+    def after(self, sampled: TracedLaunch) -> LaunchHistory:
+        """Returns the chain with one more launch."""
+        loads, stores = self.loads | set(sampled.loads), self.stores | set(sampled.stores)
+        if not self.exact or not sampled.all_traced:
+            return replace(self, exact=False, loads=loads, stores=stores)
+        loaded, stored = lines_by_xcd(sampled)
+        xcds = {*loaded, *stored}
+        accessed = {xcd: distinct(np.concatenate([of[xcd] for of in (loaded, stored) if xcd in of])) for xcd in xcds}
+        halves = [(lines[:, None] & ~1 | [0, 1]).ravel() for lines in accessed.values()]
+        lines = distinct(np.concatenate([self.lines, *halves]))
+        owners, valid = np.full(len(lines), NOBODY, np.int8), np.zeros(len(lines), np.int64)
+        before = np.searchsorted(lines, self.lines)
+        owners[before], valid[before] = self.owners, self.valid
+        for xcd, wanted in loaded.items():
+            places = np.searchsorted(lines, wanted)
+            fetched = distinct(places[valid[places] >> xcd & 1 == 0] >> 1)
+            valid[2 * fetched] |= 1 << xcd
+            valid[2 * fetched + 1] |= 1 << xcd
+        for xcd, written in stored.items():
+            places = np.searchsorted(lines, written)
+            owners[places], valid[places] = xcd, 1 << xcd
+        return LaunchHistory(lines, owners, valid, (*self.accessed, accessed), True, loads, stores)
+
+    def warm(self, sampled: TracedLaunch) -> LaunchHistory | bool:
+        """Returns `warm` of `simgpu.timing.caches.shares` for a launch after the chain.
+
+        It is the chain, if there are several L2s. Otherwise it is True if the chain accessed most bytes of the allocations that
+        the launch loads from.
+        """
+        if sampled.chip.xcds > 1:
+            return self if self.accessed or not self.exact else False
+        known = sum(nbytes for first, nbytes in sampled.loads.items() if first in self.loads | self.stores)
+        return 0 < sum(sampled.loads.values()) <= 2 * known
+
+    def state(self, places: np.ndarray, sampled: TracedLaunch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the owners and the valid copies of lines of 64 bytes, and True if the chain accessed the line.
+
+        If its lines are not known, all lines of an allocation that it stored to have an UNKNOWN owner. All XCDs have the lines of
+        one that it only loaded from.
+        """
+        if not self.exact:
+            return self._by_allocation(places, sampled)
+        at = np.minimum(np.searchsorted(self.lines, places), max(0, len(self.lines) - 1))
+        found = self.lines[at] == places if len(self.lines) else np.zeros(len(places), bool)
+        owners, valid = np.full(len(places), NOBODY, np.int8), np.zeros(len(places), np.int64)
+        owners[found], valid[found] = self.owners[at[found]], self.valid[at[found]]
+        return owners, valid, found
+
+    def _by_allocation(self, places: np.ndarray, sampled: TracedLaunch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        owners, valid, found = np.full(len(places), NOBODY, np.int8), np.zeros(len(places), np.int64), np.zeros(len(places), bool)
+        for first, nbytes in {**sampled.loads, **sampled.stores}.items():
+            inside = (places >= first) & (places < first + nbytes // LINE_BYTES)
+            if first in self.stores:
+                owners[inside], found[inside] = UNKNOWN, True
+            elif first in self.loads:
+                valid[inside], found[inside] = (1 << sampled.chip.xcds) - 1, True
+        return owners, valid, found
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the lines that the chain accessed."""
+        return len(self.lines) * LINE_BYTES
+
+    def between(self, sampled: TracedLaunch) -> int:
+        """Returns the bytes of different lines that the busiest XCD accessed since the lines of a launch were accessed last.
+
+        The launch's own lines count.
+        """
+        loaded, stored = lines_by_xcd(sampled)
+        mine = [{xcd: lines >> 1 for xcd, lines in of.items()} for of in (loaded, stored)]
+        since = _union(*mine)
+        missing = np.intersect1d(distinct(np.concatenate([np.empty(0, np.int64), *loaded.values()])) >> 1, self.lines >> 1)
+        for launch in reversed(self.accessed):
+            if not len(missing):
+                break
+            theirs = {xcd: lines >> 1 for xcd, lines in launch.items()}
+            since = _union(since, theirs)
+            missing = np.setdiff1d(missing, np.concatenate(list(theirs.values())))
+        return 2 * LINE_BYTES * max(map(len, since.values()), default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierLines:
+    """Lines of a chain of launches, for the launch after it."""
+
+    history: LaunchHistory
+    sampled: TracedLaunch
+
+    @property
+    def exact(self) -> bool:
+        """True if all lines of the chain and of the launch are known."""
+        return self.history.exact and self.sampled.all_traced
+
+    @property
+    def kept(self) -> bool:
+        """True if the last cache has all lines of the chain, as far as they are known."""
+        return self.history.nbytes <= self.sampled.chip.mall_bytes
+
+    def between(self) -> int:
+        """Returns the bytes of `LaunchHistory.between`."""
+        return self.history.between(self.sampled)
+
+    def fill(self, caches: LastCaches, known: np.ndarray, scalar: np.ndarray) -> LastCaches:
+        """Returns empty caches with the chain's lines. known: lines of L2 by place, as the launch numbers them; scalar: True if
+        scalar loads request the line: constants and arguments, which L2 has."""
+        places = original_lines(known.astype(np.uint32), self.sampled.pages, PAGE_SHIFT - 1)
+        owners, valid, found = self.history.state((2 * places[:, None] + [0, 1]).ravel(), self.sampled)
+        owners[np.repeat(scalar, 2) & ~found] = UNKNOWN
+        seen = np.where((found[::2] & self.kept) | scalar, LONG_AGO, UNSEEN)
+        return caches._replace(storers=owners, valid=valid, seen=seen)
+
+
+def _union(*of: Lines) -> dict[int, np.ndarray]:
+    """Returns the different lines of all, by XCD."""
+    xcds = reduce(set.union, map(set, of), set[int]())
+    return {xcd: distinct(np.concatenate([one[xcd] for one in of if xcd in one])) for xcd in xcds}
+
+
+def lines_by_xcd(sampled: TracedLaunch) -> tuple[Lines, Lines]:
+    """Returns the lines that the traced workgroups of each XCD load by vector instructions, and the lines that they store to."""
+    code = sampled.code
+    stores = code.flags & (STORE | ATOMIC) != 0
+    kinds = (code.kind == Kind.VMEM) & ~stores, stores
+    found: list[dict[int, list[np.ndarray]]] = [{}, {}]
+    for trace in sampled.beginnings:
+        for of, kind in zip(found, kinds, strict=True):
+            if len(lines := trace.lines_of(code, kind)):
+                of.setdefault(trace.group % sampled.chip.xcds, []).append(lines)
+    loaded, stored = (
+        {xcd: distinct(original_lines(np.concatenate(parts), sampled.pages)) for xcd, parts in of.items()} for of in found
+    )
+    return loaded, stored

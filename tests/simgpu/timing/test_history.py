@@ -1,0 +1,113 @@
+"""Lines that launches of a chain left in L2s: against counts by hand, for copies whose workgroups are shifted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import simgpu
+from simgpu.device import Kernel
+from simgpu.engine.device import Buffer
+from simgpu.hardware.rates.pipelines import pipelines
+from simgpu.timing.gpu import Mechanisms
+from simgpu.timing.history import LaunchHistory
+from simgpu.timing.predict import Prediction, SampledLaunch, predict
+from simgpu.tools.cases.sources import compile
+
+BOARD, XCDS, GROUPS, LANES = "mi300a", 6, 48, 64  # lanes of a workgroup: 2 lines of L2
+COPY = """__global__ void shifted(float *to, const float *from, int by, int count) {
+    int i = threadIdx.x + blockIdx.x * blockDim.x;
+    to[i] = from[(i + by) % count];
+}"""
+WITHOUT_GAP = Mechanisms(launch=False)  # lines do not move between launches
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Kernel:
+    return simgpu.Device(BOARD, threads=1).load(compile(COPY, BOARD))["_Z7shiftedPfPKfii"]
+
+
+def chain(kernel: Kernel, shifts: list[int], groups: int = GROUPS, lanes: int = LANES) -> list[Prediction]:
+    """Copies between two arrays by turns. shifts: of each copy, in workgroups."""
+    gpu, count, made = kernel.module.device, groups * lanes, list[Prediction]()
+    arrays: list[Buffer] = [gpu.zeros(count) for _ in range(2)]
+    for at, shift in enumerate(shifts):
+        to, source = arrays[(at + 1) % 2], arrays[at % 2]
+        left = made[-1].left if made else False
+        made.append(kernel.time(grid=groups, block=lanes, args=[to, source, shift * lanes, count], warm=left))
+    return made
+
+
+def moved(sampled: SampledLaunch, before: LaunchHistory) -> tuple[float, float]:
+    """Returns the fraction of the load's bytes that L2s pass on, and the fraction of these that other XCDs hold."""
+    found = predict(sampled, warm=before, on=WITHOUT_GAP).traffic
+    (load,) = (n for n, inst in sampled.instructions.items() if inst.mnemonic.startswith("global_load"))
+    return float(found.past[0, load]), float(found.moved[load])
+
+
+@pytest.mark.parametrize("shift", range(XCDS + 1))
+def test_a_line_moves_if_another_xcd_stored_it(kernel: Kernel, shift: int) -> None:
+    """Workgroup g runs on XCD g mod 6, and loads what g + shift stored."""
+    _, second = chain(kernel, [0, shift])
+    past, foreign = moved(second.sampled, second.before)
+    expected = np.mean([(group + shift) % GROUPS % XCDS != group % XCDS for group in range(GROUPS)])
+    assert (past, foreign * past) == pytest.approx((expected, expected), abs=1e-6)
+
+
+def test_an_xcd_keeps_what_it_loaded_until_another_one_stores(kernel: Kernel) -> None:
+    """A third launch finds the lines of the second one, which loads the same. Stores of a fourth invalidate them."""
+    gpu, count = kernel.module.device, GROUPS * LANES
+    a, b, c = (gpu.zeros(count) for _ in range(3))
+    left, found = False, list[float]()
+    for to, source, shift in ((b, a, 0), (c, b, 1), (a, b, 1), (b, a, 0), (c, b, 1)):
+        one = kernel.time(grid=GROUPS, block=LANES, args=[to, source, shift * LANES, count], warm=left)
+        found.append(moved(one.sampled, one.before)[1] if left else 0.0)
+        left = one.left
+    assert found == pytest.approx([0, 1, 0, 0, 1], abs=1e-6)
+
+
+def test_lines_move_while_the_next_launch_is_prepared(kernel: Kernel) -> None:
+    """Lines move between launches as far as there is time. Each of 456 workgroups loads 32 lines that another XCD stored."""
+    groups, lanes = 456, 1024
+    _, second = chain(kernel, [0, 1], groups, lanes)
+    row = pipelines("gfx942")
+    seconds = groups * lanes * 4 * row.line_move_seconds
+    (load,) = (n for n, inst in second.sampled.instructions.items() if inst.mnemonic.startswith("global_load"))
+    assert moved(second.sampled, second.before) == pytest.approx((1.0, 1.0), abs=1e-5)  # L2s lose few lines
+    assert second.traffic.moved[load] == pytest.approx(1 - row.profiled_us * 1e-6 / seconds, rel=1e-3)
+    _, short = chain(kernel, [0, 1])
+    assert not short.traffic.moved.any()
+
+
+def test_without_all_lines_allocations_count(kernel: Kernel) -> None:
+    """A launch that was not traced whole stored to all of an array, and left the other one in all L2s."""
+    first, second = chain(kernel, [0, 1])
+    partly = replace(first.sampled, all_traced=False)
+    before = LaunchHistory().after(partly)
+    assert not before.exact and before.stores == set(partly.stores)
+    assert moved(second.sampled, before)[1] == pytest.approx(0.0, abs=1e-6)  # each half of a line has one reader: it is the owner
+    again = replace(first.sampled, replays={})
+    assert moved(again, before) == pytest.approx((0.0, 0.0), abs=1e-6)  # it loaded these lines before
+    assert moved(again, LaunchHistory())[0] == pytest.approx(1.0)
+
+
+def test_new_lines_come_from_memory(kernel: Kernel) -> None:
+    """A second launch loads an array that the first one did not access, and a third one what both accessed."""
+    gpu, count = kernel.module.device, GROUPS * LANES
+    a, b, c = (gpu.zeros(count) for _ in range(3))
+    first = kernel.time(grid=GROUPS, block=LANES, args=[b, a, 0, count])
+    second = kernel.time(grid=GROUPS, block=LANES, args=[b, c, 0, count], warm=first.left)
+    third = kernel.time(grid=GROUPS, block=LANES, args=[c, b, 0, count], warm=second.left)
+    assert first.traffic.hbm_bytes > second.traffic.hbm_bytes == 4 * count and third.traffic.hbm_bytes == 0
+
+
+def test_one_l2_needs_no_lines() -> None:
+    """With one XCD it counts whether the chain accessed what a launch loads from."""
+    gpu = simgpu.Device("mi210", threads=1)
+    kernel = gpu.load(compile(COPY, "mi210"))["_Z7shiftedPfPKfii"]
+    first, second = chain(kernel, [0, 1])
+    assert first.left.warm(second.sampled) is True and LaunchHistory().warm(second.sampled) is False
+    other = kernel.time(grid=GROUPS, block=LANES, args=[gpu.zeros(GROUPS * LANES), gpu.zeros(GROUPS * LANES), 0, GROUPS * LANES])
+    assert first.left.warm(other.sampled) is False

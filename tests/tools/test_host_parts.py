@@ -113,7 +113,7 @@ def test_headers_of_other_folders(place: str, name: str, options: list[str], tmp
     (tmp_path / "include" / "deep" / "all.h").write_text('#include "reference.h"\n')
     (tmp_path / "beside" / "plain.h").write_text("#define TIMES 3\n")
     file = tmp_path / "sources" / "k.hip"
-    kernel = "__global__ void k(int *y) { y[threadIdx.x] = TIMES; }"
+    kernel = "__global__ void k(int *y) { std::size_t at = threadIdx.x; y[at] = TIMES; }"
     file.write_text(f'#include <iostream>\n#include "{name}"\n{kernel}\nint main() {{ std::cout << TIMES; }}\n')
     code = compile(str(file), "mi300x", [option.format(tmp_path) for option in options])
     assert list(CodeObject.parse(code).kernels) == ["_Z1kPi"]

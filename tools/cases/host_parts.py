@@ -82,16 +82,18 @@ def _shorter(source: HipSource, log: str, folders: Sequence[str]) -> HipSource:
 
 
 def _leave_out(text: str, lines: set[int]) -> str:
-    """Blanks the host's declarations, and includes of its headers, that have these lines."""
+    """Blanks the host's declarations that have these lines. Of its headers, only `std::size_t` is left."""
     starts = [0, *(found.end() for found in re.finditer("\n", text)), len(text)]
     wrong = [(starts[line - 1], starts[line]) for line in sorted(lines) if line < len(starts)]
     device = re.compile(rf"\b(?:{'|'.join([_ATTRIBUTES, *_macros(text)])})\b")
-    spans = [span for span in wrong if _INCLUDE.match(text, *span)]
+    headers = {span for span in wrong if _INCLUDE.match(text, *span)}
+    spans = list(headers)
     for first, end in _declarations(text):
         if not device.search(_without_comments(text[first:end])) and any(first < last and start < end for start, last in wrong):
             spans.append((first, end))
-    for first, end in spans:
-        text = text[:first] + re.sub(r"[^\n]", " ", text[first:end]) + text[end:]
+    for first, end in sorted(spans, reverse=True):
+        left = "#include <cstddef>\n" if (first, end) in headers else re.sub(r"[^\n]", " ", text[first:end])
+        text = text[:first] + left + text[end:]
     return text
 
 

@@ -154,7 +154,7 @@ def other_givens() -> Iterator[Givens]:
         d = getattr(g, name)
         changes = {
             "lds_bytes": 2 * d.lds_bytes, "vgpr_per_thread": d.vgpr_per_thread // 2, "agpr_per_thread": d.agpr_per_thread // 2,
-            "num_cus": 2 * d.num_cus, "clock_mhz": 2 * d.clock_mhz, "hbm_bandwidth_tb": 3 * d.hbm_bandwidth_tb,
+            "num_cus": 2 * d.num_cus, "clock_mhz": 2 * d.clock_mhz, "hbm_bandwidth_tb": 50 * d.hbm_bandwidth_tb,
             "l2_bytes": 2 * d.l2_bytes, "hbm_bytes": 2 * d.hbm_bytes, "max_workgroup_size": 256,
         }  # fmt: skip
         yield from (replace(g, **{name: replace(d, **{figure: value})}) for figure, value in changes.items())

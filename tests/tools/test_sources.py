@@ -118,6 +118,8 @@ def test_code_that_is_compiled_takes_no_options(tmp_path: Path, capsys: pytest.C
         assert said in capsys.readouterr().err
     assert main(["disasm", "k.hip", "--options=-O '"]) == 2
     assert "argument --options: -O ': No closing quotation" in capsys.readouterr().err
+    assert main(["disasm", "k.hip", "--options", "-O0"]) == 2
+    assert "expected one argument; if it begins with -, write --options=-..." in capsys.readouterr().err
 
 
 def test_a_debugger_knows_all_variables_of_an_unoptimized_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,6 +42,7 @@ EXAMPLES = {
 
 _CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 _UNKNOWN = re.compile(r"unrecognized arguments: .*?(--?[a-z][\w-]*)")
+_VALUE = re.compile(r"argument (?:-\w+/)?(--[\w-]+): expected one argument")
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,6 +57,8 @@ class Parser(argparse.ArgumentParser):
                 near = f": options follow OP, as in `{self.prog} {known[0]} --target mi300x`"
         elif unknown := _UNKNOWN.search(message):
             near = did_you_mean(unknown[1], self.options())
+        elif wanting := _VALUE.fullmatch(message):
+            near = f"; if it begins with -, write {wanting[1]}=-..."
         raise UsageError(f"{message}{near}; see `{self.prog} --help`")
 
     def options(self) -> Iterator[str]:

@@ -148,8 +148,14 @@ class CodeObject:
             return ()
         return tuple(CalledFunction(s.name, s.address, s.size) for s in sorted(held, key=lambda s: s.address))
 
-    def function_at(self, address: int) -> CalledFunction | None:
-        """Returns the function that contains a virtual address; None if it is of a kernel or of no symbol."""
+    def parts(self, kernel: KernelInfo) -> tuple[KernelInfo | CalledFunction, ...]:
+        """Returns the code that a launch of a kernel may run: the kernel, then the functions."""
+        return kernel, *self.functions
+
+    def part_at(self, kernel: KernelInfo, address: int) -> KernelInfo | CalledFunction | None:
+        """Returns the kernel or the function that contains a virtual address; None if neither does."""
+        if address in kernel:
+            return kernel
         at = bisect_right(self.functions, address, key=lambda function: function.start) - 1
         return self.functions[at] if at >= 0 and address in self.functions[at] else None
 
@@ -159,10 +165,8 @@ class CodeObject:
         The bytes are from the beginning of the kernel, or of a function that it calls; C++ parameters are left out. Returns
         only the address if neither contains it.
         """
-        if address in kernel:
-            return f"{without_parameters(kernel.title)}+{address - kernel.start:#x}"
-        called = self.function_at(address)
-        return f"{without_parameters(called.title)}+{address - called.start:#x}" if called else f"{address:#x}"
+        part = self.part_at(kernel, address)
+        return f"{without_parameters(part.title)}+{address - part.start:#x}" if part else f"{address:#x}"
 
     def source_line(self, address: int) -> str | None:
         """Returns the `file:line` of the instruction at a virtual address; None if debug information has none.

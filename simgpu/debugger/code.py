@@ -89,8 +89,7 @@ def _lines(code: CodeObject, info: KernelInfo, file: str) -> dict[int, int]:
     file: the file's name, or the end of its path; "" for any file.
     """
     lines: dict[int, int] = {}
-    parts: tuple[KernelInfo | CalledFunction, ...] = (info, *code.functions)
-    for part in parts:
+    for part in code.parts(info):
         for address in range(part.start, part.start + part.code_size, 4):
             name, _, line = (code.source_line(address) or "").rpartition(":")
             if line and (not file or f"/{name}".endswith(f"/{file}") or f"/{file}".endswith(f"/{name}")):
@@ -131,10 +130,9 @@ class ReplayCode:
         """Returns a record's address as users read and type it: `gemm+0x98`."""
         return self.file.address_name(self.info, self.virtual(record))
 
-    def title(self, record: int) -> str:
-        """Returns the name of the kernel, or of the function that it calls, around a record."""
-        called = self.file.function_at(self.virtual(record))
-        return called.title if called is not None else self.info.title
+    def part(self, record: int) -> KernelInfo | CalledFunction:
+        """Returns the function around a record; the kernel if no symbol contains it."""
+        return self.file.part_at(self.info, self.virtual(record)) or self.info
 
     def line(self, record: int) -> str:
         """Returns a record's `file:line`, or ""."""
@@ -144,7 +142,7 @@ class ReplayCode:
         """Returns the record that an address, a label or a source line names. Raises LaunchError if no instruction begins there."""
         (offset,) = offsets(where, self.file, self.info.name, self._source)
         record = self.replay.launch.entry + offset // 4
-        self._lower(self.file.function_at(self.virtual(record)))
+        self._lower(self.part(record))
         if self.replay.launch.instruction(record) is None:
             held = [at for at, inst in self if at < record < at + inst.size // 4]
             why = f"it is inside `{self.text(held[0])}`" if held else "no known jump leads there"
@@ -162,15 +160,14 @@ class ReplayCode:
         line = self.line(first)
         if line_number(where) is None or not line:
             return [first]
-        parts: tuple[KernelInfo | CalledFunction, ...] = (self.info, *self.file.functions)
-        return sorted(record for part in parts for record in self._copies_in(part, line, first))
+        return sorted(record for part in self.file.parts(self.info) for record in self._copies_in(part, line, first))
 
     def _copies_in(self, part: KernelInfo | CalledFunction, line: str, first: int) -> list[int]:
         """Does `copies` in the kernel or in a function. first: the record of the line's first instruction."""
         starts = self.file.debug.statements(part.start, part.start + part.code_size)
         own_starts = {record for record in map(self.record, starts) if self.line(record) == line}
         own_starts |= {first} if self.virtual(first) in part else set()
-        if own_starts and isinstance(part, CalledFunction):
+        if own_starts:
             self._lower(part)
         settled = [record for record in sorted(own_starts) if not self._is_moved_up(record, line)]
         found: dict[tuple[str, ...], list[int]] = {}  # by the calls that a copy is in
@@ -196,10 +193,10 @@ class ReplayCode:
             after = self.following([record])
         return False
 
-    def _lower(self, function: CalledFunction | None) -> None:
+    def _lower(self, part: KernelInfo | CalledFunction) -> None:
         """Lowers a function that no wave may have called yet."""
-        if function is not None and self.replay.launch.instruction(self.record(function.start)) is None:
-            self.replay.lower(self.record(function.start))
+        if self.replay.launch.instruction(self.record(part.start)) is None:
+            self.replay.lower(self.record(part.start))
 
     def _is_reached(self, start: int, record: int, avoided: Collection[int]) -> bool:
         """True if a path leads from the record `start` to another without passing one of `avoided`."""
@@ -240,11 +237,9 @@ class ReplayCode:
         return (address - launch.program.base) // 4
 
     def function(self, record: int) -> range:
-        """Returns the records of the function around a record, by symbols; the kernel's if no symbol contains it."""
-        at = self.virtual(record)
-        sizes = [(s.address, s.size) for s in self.file.symbols.values() if s.address <= at < s.address + s.size]
-        start, size = min(sizes, key=lambda held: held[1]) if sizes else (self.info.start, self.info.code_size)
-        return range(self.record(start), self.record(start + size))
+        """Returns the records of the function around a record, as `part`."""
+        part = self.part(record)
+        return range(self.record(part.start), self.record(part.start + part.code_size))
 
     def following(self, records: list[int]) -> list[int]:
         """Returns the direct successors of some records."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -405,12 +405,19 @@ class Debugger(Moment):
 
         The rerun ends at `until`, at a stop of one of the points, or at the workgroup's end.
         """
+        with closing(self._visits(armed, until)) as visits:
+            next(visits, None)
+
+    def _visits(self, armed: Sequence[tuple[int, Point]], until: WavePlace | None) -> Generator[Halt, None, None]:
+        """Reruns the workgroup from its beginning to `until`. Yields at each stop of points at records, then returns to this
+        moment."""
         with self.excursion():
             for record, point in armed:
                 self.replay.add(record, point)
             try:
                 self._restart()
-                self._run(until, 0)
+                while (halt := self._run(until, 0)[0]).kind == "points":
+                    yield halt
             finally:
                 for record, point in armed:
                     self.replay.remove(record, point)
@@ -420,46 +427,30 @@ class Debugger(Moment):
 
         Reruns the workgroup, and follows the wave's calls and returns up to this moment.
         """
-        number, here = self._wave(wave), self.stop.place
-        if self.code.title(self.record(number)) == self.code.info.title:
+        number = self._wave(wave)
+        if self.code.part(self.record(number)) is self.code.info:
             return []
-        until, open_calls = WavePlace(here.group, number, self.replay.place(number).retired), list[int]()
+        calls, open_calls = set(self.code.calls()), list[int]()
         point = Point(points.always_test(self.replay.device.compiler), number)
-        watched = [*self.code.calls(), *self.code.returns()]
-        with self.excursion():
-            for record in watched:
-                self.replay.add(record, point)
-            try:
-                self._restart()
-                while self._run(until, 0)[0].kind == "points":
-                    record, registers = self.record(number), self.snapshot(number).scalars
-                    if record in self.code.calls():
-                        open_calls.append(record)
-                    elif open_calls and self.code.returns_to(record, registers) == open_calls[-1] + 1:
-                        open_calls.pop()
-            finally:
-                for record in watched:
-                    self.replay.remove(record, point)
+        armed = [(record, point) for record in (*calls, *self.code.returns())]
+        with closing(self._visits(armed, self.replay.place(number))) as visits:
+            for _ in visits:
+                record = self.record(number)
+                if record in calls:
+                    open_calls.append(record)
+                elif open_calls and self.code.returns_to(record, self.snapshot(number).scalars) == open_calls[-1] + 1:
+                    open_calls.pop()
         return open_calls[::-1]
 
     def log(self, where: str, values: Sequence[str], show: Callable[[WavePlace, list[Any]], None], condition: str = "") -> int:
         """Calls `show` with the values of expressions at each visit of a place, up to this moment. Returns the number of visits."""
         made = self._maker.at(0, where, self._records(where.strip()), condition)
-        here, count = self.stop.place, 0
-        with self.excursion():
-            for record, point in made.points:
-                self.replay.add(record, point)
-            try:
-                self._restart()
-                while True:
-                    halt, _ = self._run(here, 0)
-                    if halt.kind != "points":
-                        return count
-                    count += 1
-                    show(self.replay.place(halt.wave), [self.value(text, halt.wave) for text in values])
-            finally:
-                for record, point in made.points:
-                    self.replay.remove(record, point)
+        count = 0
+        with closing(self._visits(made.points, self.stop.place)) as visits:
+            for halt in visits:
+                count += 1
+                show(self.replay.place(halt.wave), [self.value(text, halt.wave) for text in values])
+        return count
 
 
 def format_value(value: bytes) -> str:

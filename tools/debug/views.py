@@ -119,9 +119,9 @@ def stack(debugger: Debugger, wave: int | None = None) -> Iterator[StackFrame]:
     for record in (debugger.record(wave), *debugger.calls(wave)):
         found = code.file.debug.frames(code.virtual(record))
         for frame in found:
-            yield StackFrame(frame.function or code.title(record), str(frame.line), record, bool(frame.function))
+            yield StackFrame(frame.function or code.part(record).title, str(frame.line), record, bool(frame.function))
         if not found:
-            yield StackFrame(code.title(record), "", record, False)
+            yield StackFrame(code.part(record).title, "", record, False)
 
 
 def frames(debugger: Debugger) -> Iterator[str]:

@@ -88,10 +88,10 @@ def test_functions_of_a_file(kernels: simgpu.Module) -> None:
     for function in code.functions:
         name = function.title.partition("(")[0]
         last = function.start + function.code_size - 4
-        assert code.function_at(function.start) == code.function_at(last) == function
+        assert code.part_at(code.kernels["k"], function.start) == code.part_at(code.kernels["k"], last) == function
         assert code.address_name(code.kernels["k"], last) == f"{name}+{function.code_size - 4:#x}"
     kernel = code.kernels["k"]
-    assert code.address_name(kernel, kernel.start + 4) == "k+0x4" and code.function_at(kernel.start) is None
+    assert code.address_name(kernel, kernel.start + 4) == "k+0x4" and code.part_at(kernel, kernel.start) is kernel
     assert code.address_name(kernel, 1 << 40) == "0x10000000000"
 
 

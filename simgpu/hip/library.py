@@ -16,9 +16,17 @@ from simgpu.hardware.errors import ToolchainError
 
 SOURCES = Path(__file__).with_name("library")
 SYMBOLS = SOURCES / "symbols.txt"
-# File names that programs of HIP 5, 6 and 7 link or dlopen. All are one file, so a program that loads two of them, as hip-python
-# loads libamdhip64.so and libhiprtc.so, has one library with one arena.
-NAMES = tuple(f"lib{name}.so{version}" for name in ("amdhip64", "hiprtc") for version in ("", ".5", ".6", ".7"))
+# File names that programs of HIP 5, 6 and 7 link or dlopen, and HSA's. All are one file, so a program that loads two of them, as
+# hip-python loads libamdhip64.so and libhiprtc.so, has one library with one arena.
+NAMES = (
+    *(f"lib{name}.so{version}" for name in ("amdhip64", "hiprtc") for version in ("", ".5", ".6", ".7")),
+    "libhsa-runtime64.so", "libhsa-runtime64.so.1",
+)  # fmt: skip
+# Functions that AMD's HIP library does not have: our own, a C++ one by its beginning, and HSA's.
+OTHERS = (
+    "simgpuLendMemory", "_Z24hipExtModuleLaunchKernel*", "hsa_init", "hsa_shut_down", "hsa_iterate_agents", "hsa_agent_get_info",
+    "hsa_agent_iterate_isas", "hsa_isa_get_info_alt",
+)  # fmt: skip
 IMAGES = re.compile(r"Array|Tex|Surface|Mipmap|AtoA|AtoD|AtoH|DtoA|HtoA")  # names of functions on images
 FOREIGN = re.compile(r"External|Graphics")  # names of functions on other libraries' objects; their first argument is not NULL
 GLIBC = "2.17"  # of 2012: every distribution that ROCm supports has a later one
@@ -47,8 +55,7 @@ def version_script() -> str:
     """Returns the linker's version script, with each function under its version in AMD's library."""
     made, before = [], ""
     for version, names in symbols().items():
-        extra = [f"{name}*" for name in ("_Z24hipExtModuleLaunchKernel",)] if not before else []
-        lines = "".join(f"    {name};\n" for name in (*names, *extra))
+        lines = "".join(f"    {name};\n" for name in (*names, *([] if before else OTHERS)))
         made.append(f"{version} {{\nglobal:\n{lines}" + ("local:\n    *;\n" if not before else "") + f"}}{before};\n")
         before = f" {version}"
     return "\n".join(made)

@@ -29,6 +29,7 @@ from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.cuda.generators import GpuGenerator
 from simgpu.tools.torch.environment import COMPILE, EAGER, INDUCTOR, simulates
+from simgpu.tools.torch.hip_memory import lend_tensors
 from simgpu.tools.torch.on_host import gpu_named, is_gpu, is_pretended, on_host, pretend_gpu, run_pretended
 from simgpu.tools.torch.operators.attention import FORMULAS
 from simgpu.tools.torch.operators.registered import REGISTERED
@@ -273,5 +274,6 @@ def pretended_gpu() -> Iterator[None]:
         stack.enter_context(_compile())
         stack.enter_context(on_path(active_driver().session.name))
         stack.enter_context(amdsmi.importable())
+        stack.enter_context(lend_tensors())
         stack.enter_context(pretend_gpu())
         yield

@@ -1,4 +1,4 @@
-"""ROCm's programs that report the GPU and the release: `python -m simgpu.tools.torch.rocm rocminfo mi300x`."""
+"""ROCm's programs that report the GPU and the release: `python -m simgpu.tools.torch.rocm rocminfo mi300x`; and its linker."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from simgpu.tools.torch.environment import TARGET
 # A ROCm release whose number programs compare; nothing here depends on it.
 HIP_VERSION = "7.0.0"
 _FEATURES = ":sramecc+:xnack-"
+# Environment variables of a ROCm's folder, as MLIR reads them (getROCMPath in mlir/lib/Target/LLVM/ROCDL/Target.cpp). PyTorch and
+# Triton do not read the last.
+ROOTS = ("ROCM_PATH", "ROCM_HOME", "ROCM_ROOT")
+LINKER = "llvm/bin/ld.lld"  # in that folder
 
 
 def rocminfo(target: str) -> str:
@@ -62,31 +66,51 @@ def rocm_smi(target: str) -> str:
     return "\n".join(f"GPU[{at}]\t\t: {name}: \t\t{value}" for at in range(count) for name, value in lines.items())
 
 
+def agents(target: str) -> str:
+    """Prints the architecture of each agent, the host's first."""
+    board, count = hardware.target_count(target)
+    return "\n".join(["gfx000", *[hardware.target(board).arch] * count])
+
+
 def hipconfig(_target: str) -> str:
     """Prints HIP's version, for any options."""
     return HIP_VERSION
 
 
-PROGRAMS = {"rocminfo": rocminfo, "rocm-smi": rocm_smi, "hipconfig": hipconfig}
+PROGRAMS = {"rocminfo": rocminfo, "rocm-smi": rocm_smi, "hipconfig": hipconfig, "rocm_agent_enumerator": agents}
 
 
 @contextlib.contextmanager
 def on_path(target: str) -> Iterator[None]:
     """Puts these programs first on the path of child processes for a block. They report the board that SIMGPU names, or else
-    this one."""
-    before = os.environ.get("PATH", "")
+    this one.
+
+    On a machine without ROCm, ROCM_ROOT names a folder that has the ziglang wheel's linker where MLIR looks for ROCm's.
+    """
+    before = {name: os.environ.get(name) for name in ("PATH", ROOTS[-1])}
     with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as folder:
         for name in PROGRAMS:
-            program = Path(folder, name)
-            command = shlex.join([sys.executable, "-m", __spec__.name, name, target])
             root = shlex.quote(str(Path(simgpu.__file__).resolve().parents[1]))
-            program.write_text(f'#!/bin/sh\nPYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}} exec {command} "$@"\n')
-            program.chmod(0o755)
-        os.environ["PATH"] = os.pathsep.join([folder, before])
+            _write(Path(folder, name), [__spec__.name, name, target], f"PYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}} ")
+        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
+        if not Path("/opt/rocm", LINKER).exists() and not any(os.environ.get(name) for name in ROOTS):
+            _write(Path(folder, LINKER), ["ziglang", "ld.lld"])
+            os.environ[ROOTS[-1]] = folder
         try:
             yield
         finally:
-            os.environ["PATH"] = before
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def _write(program: Path, module: Sequence[str], environment: str = "") -> None:
+    """Writes a program that runs a module of Python with these arguments, and those that it is given."""
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(f'#!/bin/sh\n{environment}exec {shlex.join([sys.executable, "-m", *module])} "$@"\n')
+    program.chmod(0o755)
 
 
 def main(arguments: Sequence[str]) -> None:

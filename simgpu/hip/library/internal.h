@@ -184,7 +184,7 @@ Error check_device(int device);  // INVALID_DEVICE if there is no device of this
 
 // -- memory ---------------------------------------------------------------------------------------
 
-#define ARENA 0x100000000000ull
+extern u64 arena_start;  // address of the arena's first byte, a constant once it is mapped
 #define ARENA_BYTES (32ull << 40)
 #define MODULE_BYTES (1ull << 40)  // the arena's end: the server places code objects there
 #define SITES 6
@@ -225,7 +225,8 @@ typedef struct {  // hipIpcMemHandle_t, hipIpcEventHandle_t: 64 bytes
     int file;  // descriptor of that process's arena
     u64 address, bytes;  // allocation in that process
     u64 offset;  // memory: offset in the allocation; event: offset of its page in the file
-    u64 unused[2];
+    u64 start;  // of that process's arena
+    u64 unused;
 } IpcHandle;
 enum { IPC_MEMORY = 0x6d656d6f, IPC_EVENT = 0x65766e74 };
 

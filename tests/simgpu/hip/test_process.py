@@ -91,6 +91,26 @@ def test_a_program_that_loads_the_library_by_several_names_has_one() -> None:
     shutil.rmtree(alone)
 
 
+TAKEN = """
+import ctypes, mmap
+libc, fixed = ctypes.CDLL(None), 0x100000
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t, *(4 * [ctypes.c_int]))
+for address in [TAKEN]:
+    assert libc.mmap(address, 4096, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | fixed, -1, 0) == address
+hip, pointer = ctypes.CDLL("libamdhip64.so"), ctypes.c_void_p()
+print(hip.hipMalloc(ctypes.byref(pointer), ctypes.c_size_t(1000)), (pointer.value or 0) >> 44)
+"""
+
+
+@pytest.mark.parametrize(("taken", "said"), [("0x110000000000", "0 3"), ("0x110000000000, 0x400000000000", "0 2")])
+def test_a_program_whose_allocator_has_the_usual_addresses_gets_others(taken: str, said: str) -> None:
+    """Mojo's allocator takes some of the addresses that the library prefers."""
+    done = hip(sys.executable, "-c", TAKEN.replace("TAKEN", taken))
+    assert (done.stdout, done.stderr) == (f"{said}\n", "")
+    done = hip(sys.executable, "-c", TAKEN.replace("TAKEN", f"{taken}, 0x2f0000000000, 0x310000000000"))
+    assert done.stdout == "2 0\n" and "no range of 32 TiB of addresses can be mapped" in done.stderr
+
+
 def test_a_program_that_fails_says_which_calls_failed(tmp_path: Path) -> None:
     """Libraries return errors of their own for them: rocBLAS's internal error says nothing of hipModuleLoad."""
     source = tmp_path / "fails.c"

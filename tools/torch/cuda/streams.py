@@ -16,6 +16,7 @@ from typing import Any, Self
 import torch
 
 from simgpu.tools.torch.cuda import devices
+from simgpu.tools.torch.hip_memory import new_stream
 from simgpu.triton import ModelledTime
 from simgpu.triton.driver import active_driver
 
@@ -92,7 +93,7 @@ class Stream:
         self.device_index = devices.index_of(device if device_index is None else device_index)
         self.device = torch.device("cuda", self.device_index)
         self.priority = priority
-        self.stream_id = self.cuda_stream = next(_NUMBERS) if stream_id is None else stream_id
+        self.stream_id = self.cuda_stream = (new_stream() or next(_NUMBERS)) if stream_id is None else stream_id
         self._before: list[tuple[Stream, Stream]] = []  # this GPU's stream, and the current one, before each `with`
 
     def __eq__(self, other: object) -> bool:

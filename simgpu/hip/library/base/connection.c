@@ -244,7 +244,7 @@ static bool greet(int socket, const int *descriptors) {
         u32 protocol, process;
         u64 arena, arena_bytes, module_bytes;
         char path[1024];
-    } hello = {{GREETING, sizeof hello - 8}, PROTOCOL, (u32)getpid(), ARENA, ARENA_BYTES, MODULE_BYTES, {0}};
+    } hello = {{GREETING, sizeof hello - 8}, PROTOCOL, (u32)getpid(), arena_start, ARENA_BYTES, MODULE_BYTES, {0}};
     if (readlink("/proc/self/exe", hello.path, sizeof hello.path - 1) < 0) hello.path[0] = 0;
     struct iovec part = {&hello, sizeof hello};
     union {
@@ -307,7 +307,7 @@ static Error start(void) {
     }
     int arena = -1, descriptors[DESCRIPTORS];
     if (!map_arena(&arena)) {
-        say("the address range from %#llx on cannot be mapped (a limit of address space, ulimit -v?)", ARENA);
+        say("no range of %d TiB of addresses can be mapped (a limit of address space, ulimit -v?)", (int)(ARENA_BYTES >> 40));
         return OUT_OF_MEMORY;
     }
     int log = shared_memory("simgpu-log", LOG_BYTES), shadow = shared_memory("simgpu-shadow", ARENA_BYTES);

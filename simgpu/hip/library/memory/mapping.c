@@ -170,9 +170,9 @@ API Error hipMemRetainAllocationHandle(Physical **result, void *pointer) {
 // Shows the arena's pages of one address, and their shadow, at another address.
 static bool show(u64 address, u64 home, u64 bytes) {
     int all = PROT_READ | PROT_WRITE, flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
-    off_t offset = (off_t)(home - ARENA);
+    off_t offset = (off_t)(home - arena_start);
     if (mmap((void *)address, bytes, all, flags, arena, offset) == MAP_FAILED) return false;
-    return !state.shadow || mmap(state.shadow + (address - ARENA), bytes, all, flags, state.shadow_file, offset) != MAP_FAILED;
+    return !state.shadow || mmap(state.shadow + (address - arena_start), bytes, all, flags, state.shadow_file, offset) != MAP_FAILED;
 }
 
 static bool can_map(u64 address, u64 bytes) {  // hold the lock

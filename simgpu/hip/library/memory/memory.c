@@ -1,4 +1,4 @@
-// The arena: one file in memory. This process and the server both map it at ARENA, so pointers are equal on both sides and the
+// The arena: one file in memory. This process and the server both map it at arena_start, so pointers are equal on both sides and the
 // program copies its bytes itself. Addresses are never used twice. Gaps separate allocations, so an access past one finds nothing.
 #include "memory.h"
 
@@ -16,7 +16,10 @@
 enum { SIGNAL = 2, CONTIGUOUS = 4 };  // flags of hipExtMallocWithFlags; 1 is fine grained, 3 not cached
 
 int arena = -1;
-static u64 next = ARENA;
+// Addresses to try, the best first: some programs take one by chance, as Mojo's allocator does.
+static const u64 STARTS[] = {0x100000000000, 0x300000000000, 0x200000000000};
+u64 arena_start = 0x100000000000;
+static u64 next;
 
 // Allocations of the arena in the order of their addresses, which is also their order in time.
 static Allocation *table;
@@ -32,9 +35,11 @@ bool map_arena(int *descriptor) {
     pthread_mutex_lock(&mapping);
     if (arena < 0) {
         int made = (int)syscall(SYS_memfd_create, "simgpu-arena", 1u);
-        if (made >= 0 && ftruncate(made, (off_t)(ARENA_BYTES + HOST_BYTES)) == 0) {
-            void *got = mmap((void *)ARENA, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | FIXED, made, 0);
-            if (got == (void *)ARENA) arena = made;
+        bool fine = made >= 0 && ftruncate(made, (off_t)(ARENA_BYTES + HOST_BYTES)) == 0;
+        for (size_t i = 0; fine && arena < 0 && i < sizeof STARTS / sizeof *STARTS; i++) {
+            void *start = (void *)STARTS[i];
+            void *got = mmap(start, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | FIXED, made, 0);
+            if (got == start) arena = made, next = arena_start = STARTS[i];
             else if (got != MAP_FAILED) munmap(got, ARENA_BYTES);
         }
         if (arena < 0 && made >= 0) close(made);
@@ -59,7 +64,7 @@ bool is_coarse(const Allocation *of) {
     return of->memory == MAPPED_MEMORY || of->memory == MODULE_MEMORY;
 }
 
-bool in_arena(const void *pointer) { return (u64)pointer >= ARENA && (u64)pointer < ARENA + ARENA_BYTES; }
+bool in_arena(const void *pointer) { return (u64)pointer >= arena_start && (u64)pointer < arena_start + ARENA_BYTES; }
 
 void call_sites(void *site, void **sites) {
     enum { DEEP = 24 };
@@ -86,7 +91,7 @@ static Allocation *added(u64 address, u64 bytes, Memory memory, int device) {
 }
 
 u64 take_addresses(u64 bytes, u64 alignment) {
-    u64 address = round_up(next, alignment), end = ARENA + ARENA_BYTES - MODULE_BYTES;
+    u64 address = round_up(next, alignment), end = arena_start + ARENA_BYTES - MODULE_BYTES;
     if (bytes >= ARENA_BYTES || address > end || round_up(bytes, PAGE) + GAP > end - address) return 0;
     next = address + round_up(bytes, PAGE) + GAP;
     return address;
@@ -100,7 +105,7 @@ Error allocate_page(void **page) {
 }
 
 void name_page(const void *page, IpcHandle *handle) {
-    *handle = (IpcHandle){.seal = IPC_EVENT, .process = (u32)getpid(), .file = arena, .offset = (u64)page - ARENA};
+    *handle = (IpcHandle){.seal = IPC_EVENT, .process = (u32)getpid(), .file = arena, .offset = (u64)page - arena_start};
 }
 
 Error allocate(Memory memory, int device, size_t bytes, u32 flags, void *site, void **result) {
@@ -151,7 +156,7 @@ Allocation *find_allocation(const void *pointer) {
 
 void undefine(u64 address, u64 bytes) {
     if (!state.shadow) return;
-    memset(state.shadow + (address - ARENA), 0xff, bytes);
+    memset(state.shadow + (address - arena_start), 0xff, bytes);
     u32 *dword = (u32 *)address;
     for (size_t i = 0; i < (bytes + 3) / 4; i++) dword[i] = state.fill;
 }
@@ -159,7 +164,7 @@ void undefine(u64 address, u64 bytes) {
 void discard(u64 address, u64 bytes) {
     if (!bytes) return;
     madvise((void *)address, bytes, MADV_REMOVE);
-    if (state.shadow) madvise(state.shadow + (address - ARENA), bytes, MADV_REMOVE);
+    if (state.shadow) madvise(state.shadow + (address - arena_start), bytes, MADV_REMOVE);
 }
 
 static void forget(Allocation *allocation) {

@@ -21,8 +21,8 @@ API Error hipIpcGetMemHandle(IpcHandle *handle, void *pointer) {
     if (!error && (!handle || !pointer || !look_up(pointer, &found) || found.memory != DEVICE_MEMORY)) error = INVALID_VALUE;
     if (error) return done(error);
     // The library cannot see what other processes write: from now on all bytes count as written.
-    if (state.shadow) memset(state.shadow + (found.address - ARENA), 0, found.bytes);
-    *handle = (IpcHandle){.seal = IPC_MEMORY, .process = (u32)getpid(), .file = arena, .address = found.address,
+    if (state.shadow) memset(state.shadow + (found.address - arena_start), 0, found.bytes);
+    *handle = (IpcHandle){.seal = IPC_MEMORY, .process = (u32)getpid(), .file = arena, .start = arena_start, .address = found.address,
                           .bytes = found.bytes, .offset = (u64)pointer - found.address};
     return done(SUCCESS);
 }
@@ -45,7 +45,7 @@ static Error take_pages(u64 address, const IpcHandle *handle) {
         u64 address, bytes, offset;
         u32 process;
         int file;
-    } wanted = {address, round_up(handle->bytes, PAGE), handle->address - ARENA, handle->process, handle->file};
+    } wanted = {address, round_up(handle->bytes, PAGE), handle->address - handle->start, handle->process, handle->file};
     int file = open_file_of(handle->process, handle->file);
     void *at = file < 0 ? MAP_FAILED
                         : mmap((void *)address, wanted.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
@@ -60,7 +60,7 @@ static Error take_pages(u64 address, const IpcHandle *handle) {
 
 static void give_pages_back(u64 address, u64 bytes) {
     mmap((void *)address, round_up(bytes, PAGE), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, arena,
-         (off_t)(address - ARENA));
+         (off_t)(address - arena_start));
 }
 
 static Error open_memory(const IpcHandle *handle, void **sites, u64 *address) {
@@ -85,8 +85,8 @@ API Error hipIpcOpenMemHandle(void **result, IpcHandle handle, u32 flags) {
     static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
     Error error = begin();
     if (!error && (!result || flags != LAZY_PEER_ACCESS)) error = INVALID_VALUE;
-    bool fits = handle.seal == IPC_MEMORY && handle.bytes && handle.bytes < ARENA_BYTES && handle.address >= ARENA &&
-                handle.address - ARENA <= ARENA_BYTES - handle.bytes && handle.address % PAGE == 0 && handle.offset < handle.bytes;
+    bool fits = handle.seal == IPC_MEMORY && handle.bytes && handle.bytes < ARENA_BYTES && handle.address >= handle.start &&
+                handle.address - handle.start <= ARENA_BYTES - handle.bytes && handle.address % PAGE == 0 && handle.offset < handle.bytes;
     if (!error && !fits) error = INVALID_VALUE;
     if (!error && handle.process == (u32)getpid()) error = INVALID_CONTEXT;
     if (error) return done(error);

@@ -6,7 +6,7 @@
 // -- definedness ---------------------------------------------------------------------------------
 
 static u8 *shadow_of(const void *pointer) {
-    return state.shadow && in_arena(pointer) ? state.shadow + ((u64)pointer - ARENA) : NULL;
+    return state.shadow && in_arena(pointer) ? state.shadow + ((u64)pointer - arena_start) : NULL;
 }
 
 // Marks a dword of the arena as defined if the program stored there itself: undefined bytes hold the fill otherwise.

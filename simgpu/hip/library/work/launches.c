@@ -152,6 +152,30 @@ typedef struct {
     const void *host;
 } When;
 
+// -- memory of another runtime -------------------------------------------------------------------
+
+// Another runtime of the program, such as PyTorch on a simulated GPU (simgpu/tools/torch/hip_memory.py), whose tensors are in the
+// program's own memory. `lend` registers the memory behind numbers of a launch that may be pointers, `take_back` unregisters it.
+static void (*lend)(const u64 *numbers, u32 count);
+static void (*take_back)(void);
+
+API void simgpuLendMemory(void (*before)(const u64 *, u32), void (*after)(void)) { lend = before, take_back = after; }
+
+// Lends the memory behind the launch's arguments, if any number among them may be a pointer to memory that is not HIP's.
+static bool lent(const Launch *launch) {
+    const u64 smallest = 1ull << 32;  // smaller numbers are not addresses
+    if (!lend) return false;
+    u64 *numbers = malloc(launch->bytes + sizeof *numbers);
+    u32 count = 0;
+    for (u32 at = 0; numbers && at + 8 <= launch->bytes; at += 8) {
+        memcpy(&numbers[count], launch->arguments + at, 8);
+        count += numbers[count] >= smallest && !in_arena((void *)numbers[count]);
+    }
+    if (count) lend(numbers, count);
+    free(numbers);
+    return count > 0;
+}
+
 extern Error hipEventRecord(void *event, void *stream);
 
 static Error launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, void **arguments, void **extra, When when,
@@ -163,7 +187,10 @@ static Error launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, 
     made->host = when.host;
     if (when.before) error = hipEventRecord(when.before, when.stream);
     if (error) return free(made), error;
+    bool waits = !stream->capture && lent(made);
     error = submit(stream, &made->operation);
+    if (waits && !error) error = wait_stream(stream);
+    if (waits) take_back();
     return error || !when.after ? error : hipEventRecord(when.after, when.stream);
 }
 

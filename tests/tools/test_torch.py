@@ -388,8 +388,12 @@ def test_the_pretence_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "says"), [("rocminfo", "  Name:  +gfx942\n"), ("rocm-smi", "GFX Version: \\s+gfx90a\n"), ("hipconfig", r"^7\.")]
-)
+    ("program", "says"),
+    [
+        ("rocminfo", "  Name:  +gfx942\n"), ("rocm-smi", "GFX Version: \\s+gfx90a\n"), ("hipconfig", r"^7\."),
+        ("rocm_agent_enumerator", "^gfx000\ngfx942\n$"),
+    ],
+)  # fmt: skip
 def test_rocm_s_programs_name_the_board(program: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "gfx90a" in says:
         monkeypatch.setenv("SIMGPU", "mi210")
@@ -402,6 +406,23 @@ def test_rocm_s_programs_name_the_board(program: str, says: str, monkeypatch: py
 def test_rocm_s_programs_name_each_gpu() -> None:
     assert re.findall(r"(?:Agent |  Name: +)(\w+)\n", rocm.rocminfo("mi210:2")) == ["1", "gfx90a", "2", "gfx90a"]
     assert len(re.findall(r"^GPU\[[01]\].*simgpu mi210$", rocm.rocm_smi("mi210:2"), re.MULTILINE)) == 2
+
+
+def test_mlir_finds_a_linker_and_the_device_library_without_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that the user names stays, and so does the rest of the environment."""
+    for name in rocm.ROOTS:
+        monkeypatch.delenv(name, raising=False)
+    if Path("/opt/rocm", rocm.LINKER).exists():
+        pytest.skip("this machine has ROCm, which MLIR finds")
+    with rocm.on_path("mi300x"):
+        root = Path(os.environ["ROCM_ROOT"])
+        said = subprocess.run([root / rocm.LINKER, "--version"], capture_output=True, text=True, check=True).stdout
+        assert said.startswith("LLD") and (root / rocm.BITCODE / "ockl.bc").is_file()
+        monkeypatch.setenv("SIMGPU_TEST", "kept")
+    assert "ROCM_ROOT" not in os.environ and os.environ["SIMGPU_TEST"] == "kept" and not root.exists()
+    monkeypatch.setenv("ROCM_PATH", "/rocm")
+    with rocm.on_path("mi300x"):
+        assert "ROCM_ROOT" not in os.environ
 
 
 SCRIPT = '''

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import simgpu
 from simgpu import hardware
+from simgpu.tools.shared.hiprtc import device_library
 from simgpu.tools.torch.environment import TARGET
 
 # A ROCm release whose number programs compare; nothing here depends on it.
@@ -20,7 +21,7 @@ _FEATURES = ":sramecc+:xnack-"
 # Environment variables of a ROCm's folder, as MLIR reads them (getROCMPath in mlir/lib/Target/LLVM/ROCDL/Target.cpp). PyTorch and
 # Triton do not read the last.
 ROOTS = ("ROCM_PATH", "ROCM_HOME", "ROCM_ROOT")
-LINKER = "llvm/bin/ld.lld"  # in that folder
+LINKER, BITCODE = "llvm/bin/ld.lld", "amdgcn/bitcode"  # in that folder
 
 
 def rocminfo(target: str) -> str:
@@ -85,7 +86,8 @@ def on_path(target: str) -> Iterator[None]:
     """Puts these programs first on the path of child processes for a block. They report the board that SIMGPU names, or else
     this one.
 
-    On a machine without ROCm, ROCM_ROOT names a folder that has the ziglang wheel's linker where MLIR looks for ROCm's.
+    On a machine without ROCm, ROCM_ROOT names a folder with what MLIR looks for in ROCm's: the ziglang wheel's linker, and the
+    device library that hiprtc uses.
     """
     before = {name: os.environ.get(name) for name in ("PATH", ROOTS[-1])}
     with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as folder:
@@ -95,6 +97,9 @@ def on_path(target: str) -> Iterator[None]:
         os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
         if not Path("/opt/rocm", LINKER).exists() and not any(os.environ.get(name) for name in ROOTS):
             _write(Path(folder, LINKER), ["ziglang", "ld.lld"])
+            if library := device_library():
+                Path(folder, BITCODE).parent.mkdir()
+                Path(folder, BITCODE).symlink_to(library, target_is_directory=True)
             os.environ[ROOTS[-1]] = folder
         try:
             yield

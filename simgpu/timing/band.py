@@ -78,7 +78,7 @@ def doubts(told: PredictionFacts) -> Iterator[Doubt]:
     if told.waits and matrix < SOME_WORK:
         yield Doubt("waits for loads decide: published latencies of caches differ by a fifth", LATENCY_WIDER)
     if told.moved > MOVED:
-        yield Doubt(f"lines that other XCDs stored move for {told.moved:.0%} of this time: their rate is assumed", MOVED_WIDER)
+        yield Doubt(f"lines that other XCDs hold move for {told.moved:.0%} of this time: their rate is assumed", MOVED_WIDER)
     if chip.mall_bytes and told.updated > UPDATED and told.load > UPDATED_LOAD:
         yield Doubt("arrays are updated in place: such launches took up to 1.6 times as long as modelled", UPDATED_WIDER)
     if told.atomics > CONTENDED:

@@ -28,6 +28,7 @@ from simgpu.timing.native.replay import (
     OWN,
     PASSED,
     SHORT,
+    TAKEN,
     TALLIES,
     WHOLE,
     FirstRequests,
@@ -115,7 +116,9 @@ class Shares:
     past: np.ndarray
     # float64 (2, n): fraction of requests to L2 that wait for later levels; fraction of these requests that wait for memory
     late: np.ndarray
-    moved: np.ndarray  # float64 (n,): fraction of the bytes past L2 whose lines another XCD holds as it stored them
+    # float64 (n,): fraction of the bytes past L2 whose lines come from another XCD: loads of lines that it stored in an earlier
+    # launch, and stores to halves that it loaded in this one
+    moved: np.ndarray
     # Of a round:
     l2_bytes: int = 0  # requested from L2
     past_l2_bytes: int = 0  # requested from the levels after L2
@@ -195,6 +198,7 @@ def shares(
         past[0, stored & ~known] = _stored_lines(whole, code, row, chip.xcds)[0]
     request = np.where(code.short, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
     past[0] *= row.l2_line / request
+    moved += _taken_fraction(tallies[TAKEN], asked, past[0], row)
     l2_bytes = int((asked * request).sum())
     past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
     requests = float((asked * np.where(stored, 1, lines)).sum())
@@ -216,6 +220,12 @@ def _moved_fraction(moving: np.ndarray, passed: np.ndarray, code: CodeColumns) -
     loads = (code.flags & STORE == 0) & (code.kind != Kind.SMEM)
     mean = moving[loads].sum() / max(1.0, passed[loads].sum())
     return np.where(loads, np.where(passed > 0, moving / np.maximum(1, passed), mean), 0.0)
+
+
+def _taken_fraction(taken: np.ndarray, asked: np.ndarray, past: np.ndarray, row: Pipelines) -> np.ndarray:
+    """Returns `Shares.moved` of stores that take half a line from another XCD, which loaded it in this launch."""
+    stored = asked * LINE_BYTES * past  # bytes past L2
+    return taken * row.l2_line / np.where(stored > 0, stored, np.inf)
 
 
 def _kept_fraction(nbytes: float, chip: HardwareDescriptor, row: Pipelines) -> float:

@@ -34,6 +34,7 @@ from simgpu.timing.front import Front, Timetable, timetable
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, quiet_config, settle
 from simgpu.timing.history import EarlierLines, LaunchHistory
 from simgpu.timing.native import state
+from simgpu.timing.native.state import STORE
 from simgpu.timing.trace import Trace, updated_fraction
 from simgpu.timing.without import NOTHING, Without
 
@@ -206,15 +207,18 @@ def warm_of(warm: Warm | LaunchHistory, sampled: SampledLaunch) -> Warm | Launch
     return warm.warm(sampled) if isinstance(warm, LaunchHistory) else warm
 
 
-def _without_gap(traffic: Shares, moved: float, row: Pipelines, on: Mechanisms) -> Shares:
+def _without_gap(
+    sampled: SampledLaunch, served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines, on: Mechanisms
+) -> Shares:
     """Returns the traffic without the lines that move before the launch begins.
 
-    Stores of the launch before sent the probes, and no wave waits for these. So they go on while the launch is prepared. moved:
-    bytes of the lines that move.
+    Stores of the launch before sent the probes, and no wave waits for these. So they go on while the launch is prepared.
     """
-    seconds = moved * row.line_move_seconds
+    earlier = np.where(code.flags & STORE == 0, traffic.moved, 0.0)  # stores take lines from workgroups of this launch
+    nbytes = moved_bytes(sampled.whole, served, code, replace(traffic, moved=earlier), row) * sampled.groups
+    seconds = nbytes * row.line_move_seconds
     left = 1 - row.profiled_us * 1e-6 * on.launch / seconds if seconds else 1.0
-    return replace(traffic, moved=traffic.moved * max(0.0, left))
+    return replace(traffic, moved=np.where(code.flags & STORE == 0, traffic.moved * max(0.0, left), traffic.moved))
 
 
 def _clocks_on_one_line(met: LineContention, row: Pipelines, mhz: float) -> tuple[float, float]:
@@ -274,7 +278,7 @@ def _caches(
     traffic = traffic if on.caches else replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
     served = [without.accesses(trace, one, code, row) for trace, one in zip(sampled.whole, found, strict=True)]
     traffic = without.traffic(traffic, sampled.whole, found, served, code)
-    return served, _without_gap(traffic, moved_bytes(sampled.whole, served, code, traffic, row) * sampled.groups, row, on)
+    return served, _without_gap(sampled, served, code, traffic, row, on)
 
 
 def _replay(

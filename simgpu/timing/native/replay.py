@@ -192,8 +192,9 @@ UNKNOWN, NOBODY = -1, -2
 UNSEEN, LONG_AGO = -1, -(1 << 40)
 # Tallies: requests to L2, requests that L2 passes on, those that reach memory; requests that wait for a level after L2, and for
 # memory. Then loads, after earlier launches (see `_source`): L2 passes a line on whose halves its XCD stored;
-# another XCD stored a half, and L2 passes the line on, or has the other half; all others.
-ASKED, PASSED, FETCHED, BEHIND, MEMORY, OWN, MOVED, MOVED_HALF, AGAIN, TALLIES = range(10)
+# another XCD stored a half, and L2 passes the line on, or has the other half; all others. TAKEN: stores to a half that another
+# XCD loaded in this launch, and has in its L2 as nobody stored it since.
+ASKED, PASSED, FETCHED, BEHIND, MEMORY, OWN, MOVED, MOVED_HALF, AGAIN, TAKEN, TALLIES = range(11)
 
 
 class LastCaches(NamedTuple):
@@ -210,6 +211,7 @@ class LastCaches(NamedTuple):
     storers: np.ndarray  # int8: XCD that stored each half of each line, UNKNOWN or NOBODY
     valid: np.ndarray  # XCDs that have had each half since it was stored, a bit each
     takers: np.ndarray  # XCDs that have fetched each line from others, a bit each
+    loaders: np.ndarray  # XCDs that loaded each half in this launch since it was stored, a bit each
 
     @classmethod
     def empty(cls, xcds: int, sets: int, ways: int, known: int) -> LastCaches:
@@ -219,18 +221,39 @@ class LastCaches(NamedTuple):
             np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int64), np.zeros(shape, np.int32),
             np.zeros(shape, np.uint8), np.full(known, UNSEEN, np.int64), np.zeros(known, np.int64), np.zeros(known, np.int64),
             np.full(2 * known, UNKNOWN, np.int8), np.zeros(2 * known, np.int64), np.zeros(known, np.int64),
+            np.zeros(2 * known, np.int64),
         )  # fmt: skip
 
 
 @part
 def _drop(tags, index, line, kept):  # type: ignore[no-untyped-def]
-    """Removes a line from a set of all XCDs but one. Returns 0, the others that have it."""
+    """Removes a line from a set of all XCDs but one. Returns True if another one had it."""
     count, _, ways = tags.shape
+    found = False
     for xcd in range(count):
         for way in range(ways):
             if xcd != kept and tags[xcd, index, way] == line:
-                tags[xcd, index, way] = -1
-    return 0
+                tags[xcd, index, way], found = -1, True
+    return found
+
+
+@part
+def _claim(caches, where, wanted, xcd, kind):  # type: ignore[no-untyped-def]
+    """Notes that an XCD has a line, and loads halves of it. A store or an atomic takes it from all others. Returns True for a
+    store to a half that another one loaded and has. where: set, line and place.
+    """
+    index, line, place = where
+    mine, taken, dropped = 1 << xcd, False, False
+    held, loaders = caches.holders[place], caches.loaders
+    if kind & (STORE | ATOMIC) and held & ~mine:
+        held, dropped = 0, _drop(caches.tags, index, line, xcd)
+    caches.holders[place] = held | mine
+    for half in range(2):
+        at = 2 * place + half
+        if wanted >> half & 1:
+            taken = taken or (dropped and kind & STORE != 0 and loaders[at] & ~mine != 0)
+            loaders[at] = 0 if kind & STORE else loaders[at] | mine
+    return taken
 
 
 @part
@@ -293,11 +316,11 @@ def pass_last_caches(
     counted: the first time at which requests are tallied, and the end of these times. mall: lines of the Infinity Cache.
     """
     lines, places, wanted, starts, owners, askers, accesses, xcds = requests
-    tags, used, filled, filler, dirty, seen, touched, holders, storers, valid, takers = caches
+    tags, used, filled, filler, dirty, seen, touched, _, storers, valid, takers, _ = caches
     passes = now = 0
     for run in order:
         owner, xcd, kind = owners[run], xcds[run], flags[owners[run]]
-        mine, time = 1 << xcd, times[run] - (not clocks)
+        time = times[run] - (not clocks)
         for at in range(starts[run], starts[run + 1]):
             line, place = lines[at], places[at]
             time += not clocks
@@ -305,10 +328,7 @@ def pass_last_caches(
             one = counted[0] <= time < counted[1]
             tallies[ASKED, owner] += one
             index = _set_of(line, tags.shape[1])
-            held = holders[place]
-            if kind & (STORE | ATOMIC) and held & ~mine:
-                held = _drop(tags, index, line, xcd)
-            holders[place] = held | mine
+            tallies[TAKEN, owner] += one * _claim(caches, (index, line, place), wanted[at], xcd, kind)
             oldest, hit = _place(tags[xcd, index], used[xcd, index], line)
             used[xcd, index, oldest] = 0 if kind & STREAM else now  # a streamed line is the next to be replaced
             if not hit:

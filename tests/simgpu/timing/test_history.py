@@ -21,6 +21,9 @@ COPY = """__global__ void shifted(float *to, const float *from, int by, int coun
     int i = threadIdx.x + blockIdx.x * blockDim.x;
     to[i] = from[(i + by) % count];
 }"""
+UPDATE = """__global__ void update(float *data, int by) {
+    data[threadIdx.x + blockIdx.x * blockDim.x + by] += 1;
+}"""
 WITHOUT_GAP = Mechanisms(launch=False)  # lines do not move between launches
 
 
@@ -79,6 +82,19 @@ def test_lines_move_while_the_next_launch_is_prepared(kernel: Kernel) -> None:
     assert second.traffic.moved[load] == pytest.approx(1 - row.profiled_us * 1e-6 / seconds, rel=1e-3)
     _, short = chain(kernel, [0, 1])
     assert not short.traffic.moved.any()
+
+
+@pytest.mark.parametrize("by, shared", [(0, 0), (16, 0), (3, GROUPS - 1), (24, GROUPS - 1)])
+def test_a_store_takes_a_half_that_a_neighbour_loaded(by: int, shared: int) -> None:
+    """Workgroups update consecutive kilobytes in place. If they begin within 64 bytes, neighbours on two XCDs share these."""
+    gpu, lanes = simgpu.Device(BOARD, threads=1), 1024
+    kernel = gpu.load(compile(UPDATE, BOARD))["_Z6updatePfi"]
+    timed = kernel.time(grid=GROUPS, block=lanes, args=[gpu.zeros(GROUPS * lanes + by), by])
+    (store,) = (n for n, inst in timed.sampled.instructions.items() if inst.mnemonic.startswith("global_store"))
+    requests = sum(len({(64 * wave + lane + by) // 16 for lane in range(64)}) for wave in range(lanes // 64))
+    past = GROUPS * requests * 64 * timed.traffic.past[0, store]  # bytes
+    assert past * timed.traffic.moved[store] == pytest.approx(shared * 128, rel=1e-6)
+    assert not np.delete(timed.traffic.moved, store).any()
 
 
 def test_without_all_lines_allocations_count(kernel: Kernel) -> None:

@@ -40,6 +40,8 @@ class TracedLaunch(Protocol):
     def pages(self) -> np.ndarray: ...
     @property
     def all_traced(self) -> bool: ...
+    @property
+    def lines(self) -> tuple[Lines, Lines]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ class LaunchHistory:
         loads, stores = self.loads | set(sampled.loads), self.stores | set(sampled.stores)
         if not self.exact or not sampled.all_traced:
             return replace(self, exact=False, loads=loads, stores=stores)
-        loaded, stored = lines_by_xcd(sampled)
+        loaded, stored = sampled.lines
         xcds = {*loaded, *stored}
         accessed = {xcd: distinct(np.concatenate([of[xcd] for of in (loaded, stored) if xcd in of])) for xcd in xcds}
         halves = [(lines[:, None] & ~1 | [0, 1]).ravel() for lines in accessed.values()]
@@ -127,7 +129,7 @@ class LaunchHistory:
 
         The launch's own lines count.
         """
-        loaded, stored = lines_by_xcd(sampled)
+        loaded, stored = sampled.lines
         mine = [{xcd: lines >> 1 for xcd, lines in of.items()} for of in (loaded, stored)]
         since = _union(*mine)
         missing = np.intersect1d(distinct(np.concatenate([np.empty(0, np.int64), *loaded.values()])) >> 1, self.lines >> 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from simgpu.timing.contention import LineContention
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
 from simgpu.timing.front import Front, Timetable, timetable
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, quiet_config, settle
-from simgpu.timing.history import EarlierLines, LaunchHistory
+from simgpu.timing.history import EarlierLines, LaunchHistory, Lines, lines_by_xcd
 from simgpu.timing.native import state
 from simgpu.timing.native.state import STORE
 from simgpu.timing.trace import Trace, updated_fraction
@@ -87,6 +87,11 @@ class SampledLaunch:
     replays: dict[tuple[int, Warm | LaunchHistory, Pipelines], tuple[list[ServedAccesses], Shares]] = field(
         default_factory=dict, compare=False
     )
+
+    @cached_property
+    def lines(self) -> tuple[Lines, Lines]:
+        """See `simgpu.timing.history.lines_by_xcd`. Two launches of a chain need them, this one and the next."""
+        return lines_by_xcd(self)
 
     def stand_ins(self) -> np.ndarray:
         """Returns for each workgroup the one of `whole` that represents it, as an index; for MOST_QUEUED workgroups at most."""

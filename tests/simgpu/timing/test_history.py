@@ -12,7 +12,7 @@ from simgpu.device import Kernel
 from simgpu.engine.device import Buffer
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.timing.gpu import Mechanisms
-from simgpu.timing.history import LaunchHistory
+from simgpu.timing.history import LaunchHistory, Lines, TracedLaunch, lines_by_xcd
 from simgpu.timing.predict import Prediction, SampledLaunch, predict
 from simgpu.tools.cases.sources import compile
 
@@ -107,6 +107,19 @@ def test_without_all_lines_allocations_count(kernel: Kernel) -> None:
     again = replace(first.sampled, replays={})
     assert moved(again, before) == pytest.approx((0.0, 0.0), abs=1e-6)  # it loaded these lines before
     assert moved(again, LaunchHistory())[0] == pytest.approx(1.0)
+
+
+def test_a_launchs_lines_are_found_once(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch's time needs them, and so does the chain that it joins."""
+    found = list[object]()
+
+    def spy(sampled: TracedLaunch) -> tuple[Lines, Lines]:
+        found.append(sampled)
+        return lines_by_xcd(sampled)
+
+    monkeypatch.setattr("simgpu.timing.predict.lines_by_xcd", spy)
+    one, two = chain(kernel, [0, 1])
+    assert two.left.accessed and two.left.accessed and found == [one.sampled, two.sampled]
 
 
 def test_new_lines_come_from_memory(kernel: Kernel) -> None:

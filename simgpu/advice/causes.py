@@ -65,8 +65,8 @@ class Scene:
         return {cost.number: line.place for line in self.lines if line.known for cost in line.costs}
 
     def name(self, cost: Cost) -> str:
-        """Returns the source line of an instruction, or its offset."""
-        return self._places.get(cost.number, f"{cost.line.offset:#x}")
+        """Returns the source line of an instruction, or its address."""
+        return self._places.get(cost.number, cost.line.at)
 
 
 def conflicts(scene: Scene) -> Iterator[Cause]:

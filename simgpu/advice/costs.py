@@ -111,13 +111,13 @@ def line_costs(prediction: Prediction, place: Place) -> list[LineCost]:
     True
     """
     means = _means(prediction)
-    lined: dict[str, list[Cost]] = {}
+    lined: dict[tuple[str, bool], list[Cost]] = {}
     known = ""
     for line in lines(prediction):
         cost = _cost(prediction, line, means)
         known = place(line.offset) or known
-        lined.setdefault(known or f"{line.offset:#x} {line.text}", []).append(cost)
-    return [LineCost(name, tuple(costs), not name.startswith("0x")) for name, costs in lined.items()]
+        lined.setdefault((known or f"{line.at} {line.text}", bool(known)), []).append(cost)
+    return [LineCost(name, tuple(costs), sourced) for (name, sourced), costs in lined.items()]
 
 
 def _means(prediction: Prediction) -> np.ndarray:

@@ -16,6 +16,7 @@ class Wait:
     """A load that an s_waitcnt waited for."""
 
     offset: int  # bytes from the kernel's first instruction
+    at: str  # the offset as users read it, or the address in a function that the kernel calls: `helper+0x98`
     text: str
     clocks: int
 
@@ -25,6 +26,7 @@ class TimedLine:
     """An instruction, summed over all waves of the modelled CU."""
 
     offset: int  # bytes from the kernel's first instruction
+    at: str  # see `Wait`
     number: int  # see `CodeColumns`
     text: str
     hits: int  # executions
@@ -54,7 +56,7 @@ def lines(prediction: Prediction) -> list[TimedLine]:
         reasons = {stall.name: int(clocks) for stall, clocks in zip(state.Stall, by_reason, strict=True) if clocks}
         idle = int(by_reason[state.Stall.NO_INSTRUCTION_AVAILABLE])
         waits = tuple(
-            Wait(_offset(prediction, load), text(sampled.instructions[load]), int(clocks))
+            Wait(_offset(prediction, load), _at(prediction, load), text(sampled.instructions[load]), int(clocks))
             for load, clocks in sorted(
                 zip(result.producers[number].tolist(), result.waited[number].tolist(), strict=True), key=lambda pair: -pair[1]
             )
@@ -62,11 +64,15 @@ def lines(prediction: Prediction) -> list[TimedLine]:
         )
         worst = state.Stall(by_reason.argmax()).name if by_reason.any() else ""
         made.append(TimedLine(
-            _offset(prediction, number), number, text(sampled.instructions[number]), int(result.hits[number]),
-            int(result.latency[number]), int(by_reason.sum()) - idle, idle, worst, reasons, waits,
+            _offset(prediction, number), _at(prediction, number), number, text(sampled.instructions[number]),
+            int(result.hits[number]), int(result.latency[number]), int(by_reason.sum()) - idle, idle, worst, reasons, waits,
         ))  # fmt: skip
     return made
 
 
 def _offset(prediction: Prediction, number: int) -> int:
     return 4 * (number - prediction.sampled.entry)
+
+
+def _at(prediction: Prediction, number: int) -> str:
+    return prediction.sampled.functions.get(number) or f"{_offset(prediction, number):#x}"

@@ -83,6 +83,8 @@ class SampledLaunch:
     pages: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint32))  # numbers before `trace.renumber`
     all_traced: bool = False  # `beginnings` are all workgroups, from begin to end
     grid: Sequence[int] = ()  # workgroups in x, y and z
+    # Addresses of instructions in functions that the kernel calls, by number, as users read them: `helper+0x98`
+    functions: Mapping[int, str] = field(default_factory=dict)
     # Results of `_replay` by the workgroups on a CU, `warm` and the figures of units.
     replays: dict[tuple[int, Warm | LaunchHistory, Pipelines], tuple[list[ServedAccesses], Shares]] = field(
         default_factory=dict, compare=False

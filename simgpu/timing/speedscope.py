@@ -25,7 +25,7 @@ def profiles(kernels: Sequence[tuple[str, Prediction, Places]], title: str) -> d
         samples: list[list[int]] = []
         weights: list[int] = []
         for line in lines(one):
-            stack = [name, *places(line.offset), f"{line.offset:#x} {line.text}"]
+            stack = [name, *places(line.offset), f"{line.at} {line.text}"]
             issuing = line.latency - sum(line.reasons.values())
             for reason, clocks in (("", issuing), *line.reasons.items()):
                 if clocks > 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,29 +40,42 @@ def listing_rows(code: CodeObject, info: KernelInfo) -> list[tuple[int, Instruct
 Rows = Sequence[tuple[int, Instruction | None, str]]
 
 
+def _called_rows(code: CodeObject, info: KernelInfo, ran: Set[int]) -> Rows:
+    """Returns rows of the functions that a launch ran, as `listing_rows` those of its kernel. ran: offsets of instructions."""
+    rows = []
+    for function in code.functions:
+        first = function.start - info.start
+        if any(offset in ran for offset in range(first, first + function.code_size, 4)):
+            rows += [(first + offset, inst, text) for offset, inst, text in listing(code, function)]
+    return rows
+
+
 def code_document(
     code: CodeObject, info: KernelInfo, rows: Rows, run: Run | None = None, findings: Sequence[Finding] = (),
     origins: Mapping[str, str] | None = None, timed: Sequence[TimedLine] = (), folders: Sequence[Path] = (),
     distinct: Mapping[int, int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns the kernel's instructions in columns, a row each.
+    """Returns the kernel's instructions in columns, a row each, and those of functions that it called.
 
     rows: from `listing_rows`; run: its counts are shown; origins: Python lines by line of the assembly (`EmittedKernel.origins`);
     timed: the time model's lines; folders: where source files may be; distinct: bytes of device memory that each instruction
     touched, each once, by offset.
     """
+    profile, lanes, lost = (run.profile, run.lanes, run.lds_conflicts) if run else ({}, {}, {})
+    lines = {line.offset: line for line in timed}
+    own = len(rows)
+    rows = [*rows, *_called_rows(code, info, {*profile, *lines})]
     at = {offset: number for number, (offset, _, _) in enumerate(rows)}
     steps = [LintStep(info.start + offset, inst) if inst is not None else None for offset, inst, _ in rows]
     live = live_registers(steps, {info.start + offset: number for offset, number in at.items()})
-    profile, lanes, lost = (run.profile, run.lanes, run.lds_conflicts) if run else ({}, {}, {})
     found = [code.debug.users_line(info.start + offset) for offset, _, _ in rows]
     places = _places([str(line or "") for line in found], origins or {})
     beside = dict.fromkeys(Path(line.directory) for line in found if line is not None and line.directory)
     names = list(dict.fromkeys(filter(None, places)))
     number = {name: which for which, name in enumerate(names)}
-    lines = {line.offset: line for line in timed}
     columns: dict[str, list[Any]] = {
         "offset": [offset for offset, _, _ in rows],
+        "at": [code.address_name(info, info.start + offset) if number >= own else "" for number, (offset, _, _) in enumerate(rows)],
         "text": [text for _, _, text in rows],
         "class": [instruction_class(inst) if inst is not None else "" for _, inst, _ in rows],
         "executions": [profile.get(offset, 0) if run else lines[offset].hits if offset in lines else 0 for offset, _, _ in rows],
@@ -102,7 +115,7 @@ def _by_lanes(inst: Instruction | None) -> bool:
 def _reason(line: TimedLine | None) -> str:
     if line is None or not line.reason:
         return ""
-    waits = "; ".join(f"{wait.clocks:,} for {wait.offset:#x} {wait.text}" for wait in line.waits[:3])
+    waits = "; ".join(f"{wait.clocks:,} for {wait.at} {wait.text}" for wait in line.waits[:3])
     return f"{line.reason}{f': {waits}' if waits else ''}"
 
 

@@ -21,9 +21,9 @@ def time_document(name: str, one: Prediction, with_counters: bool = False) -> di
         "workgroups": one.groups, "resident": one.resident, "workgroups_of_the_busiest_cu": one.per_cu, "cus": one.active,
         "notes": list(one.notes),
         "lines": [
-            {"offset": line.offset, "text": line.text, "hits": line.hits, "latency": line.latency, "stall": line.stall,
-             "idle": line.idle, "reasons": line.reasons,
-             "waits": [{"offset": wait.offset, "text": wait.text, "clocks": wait.clocks} for wait in line.waits]}
+            {"offset": line.offset, "at": line.at, "text": line.text, "hits": line.hits, "latency": line.latency,
+             "stall": line.stall, "idle": line.idle, "reasons": line.reasons,
+             "waits": [{"offset": wait.offset, "at": wait.at, "text": wait.text, "clocks": wait.clocks} for wait in line.waits]}
             for line in lines(one)
         ],
     }  # fmt: skip
@@ -57,19 +57,18 @@ def time_text(name: str, one: Prediction, most: int) -> list[str]:
         said += wrap(f"note: {note}")
     worst = sorted(lines(one), key=lambda line: (-line.stall - line.idle, line.offset))[: max(0, most)]
     if worst:
-        said += ["", "  Where waves of a CU stall (clocks, all its waves)", _HEAD]
-        for line in sorted(worst, key=lambda line: line.offset):
-            said += _row(line)
+        width = max(7, *(len(line.at) for line in worst))
+        head = f"  {'offset':>{width}} {'hits':>8} {'latency':>11} {'stall':>11} {'idle':>8}  reason"
+        said += ["", "  Where waves of a CU stall (clocks, all its waves)", head]
+        for line in sorted(worst, key=lambda line: (line.number in one.sampled.functions, line.offset)):
+            said += _row(line, width)
     return said
 
 
-_HEAD = f"  {'offset':>7} {'hits':>8} {'latency':>11} {'stall':>11} {'idle':>8}  reason"
-
-
-def _row(line: TimedLine) -> list[str]:
-    figures = f"  {line.offset:#7x} {line.hits:>8,} {line.latency:>11,} {line.stall:>11,} {line.idle:>8,}  {line.reason}"
+def _row(line: TimedLine, width: int) -> list[str]:
+    figures = f"  {line.at:>{width}} {line.hits:>8,} {line.latency:>11,} {line.stall:>11,} {line.idle:>8,}  {line.reason}"
     made = [figures, f"          {line.text}"[:WIDTH]]
-    made += [f"          {wait.clocks:>11,} for {wait.offset:#x} {wait.text}"[:WIDTH] for wait in line.waits[:4]]
+    made += [f"          {wait.clocks:>11,} for {wait.at} {wait.text}"[:WIDTH] for wait in line.waits[:4]]
     return made
 
 

@@ -13,10 +13,13 @@ from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa.code.flow import successors
 from simgpu.operators import Softmax, SoftmaxProblem, TiledComputation
+from simgpu.timing.lines import lines
+from simgpu.tools.cases.sources import compile
 from simgpu.tools.page.code import code_document, listing_rows
 from simgpu.tools.page.launched import launches_document
 from simgpu.tools.page.watching import Watching
 from simgpu.tools.tables.live_registers import live_registers, ranges
+from simgpu.tools.tables.time_tables import time_text
 
 TREES = (
     TiledComputation(40, 33, 70, target="mi300x", dtype="f16"),
@@ -143,6 +146,33 @@ loop:
     assert document["jumps"] == [[3, 1]]
     assert [document["lines"][at] for at in document["columns"]["line"]] == ["k.s:7", "k.s:9", "k.s:10", "k.s:11", "k.s:12"]
     assert document["live"] == ["s0", "s0", "s0 scc", "s0", ""]
+
+
+CALLS = """__device__ __attribute__((noinline)) float twice(const float *x, int i) { return 2.0f * x[i]; }
+__device__ __attribute__((noinline)) float unused(float x) { return x + 1; }
+__global__ void k(float *y, const float *x, int never) {
+    int i = threadIdx.x + blockIdx.x * blockDim.x;
+    y[i] = never ? unused(x[i]) : twice(x, i) + twice(x, i ^ 1);
+}"""
+
+
+def test_functions_that_ran_follow_the_kernel() -> None:
+    """Their rows are named, and all executions are shown, of a launch and of the modelled compute unit."""
+    module = Device("mi300x", threads=1).load(compile(CALLS, "mi300x"))
+    (kernel,) = module.values()
+    call = {"grid": 4, "block": 64, "args": [module.device.zeros(256), module.device.zeros(256), 0]}
+    run, timed = kernel.launch(**call), kernel.time(**call)
+    rows = listing_rows(module.code, kernel.info)
+    for document, executed in (
+        (code_document(module.code, kernel.info, rows, run), run.instructions),
+        (code_document(module.code, kernel.info, rows, timed=lines(timed)), timed.result.hits.sum()),
+    ):
+        columns = document["columns"]
+        assert sum(columns["executions"]) == executed and not document["elsewhere"]
+        assert columns["at"][: len(rows)] == [""] * len(rows) and columns["at"][len(rows)] == "twice+0x0"
+        assert all(name.startswith("twice+") for name in columns["at"][len(rows) :])
+    said = "\n".join(time_text("k", timed, len(columns["text"])))
+    assert "for twice+0x" in said and "-0x" not in said and said.index(" 0x0 ") < said.index(" twice+0x0 ")
 
 
 KERNEL = """

@@ -29,6 +29,8 @@ const s = (tag, attributes, ...children) => filled(document.createElementNS(NS, 
 const number = (value) =>
   typeof value !== "number" ? String(value ?? "") : Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(4);
 const hex = (value) => "0x" + value.toString(16);
+/** The address of a row of the code: an offset in the kernel, or in a function that it calls. */
+const addressOf = (columns, row) => columns.at?.[row] || hex(columns.offset[row]);
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 const sum = (values) => values.reduce((all, value) => all + value, 0);
 /** The step of an arrow key, [across, down], which then does nothing else; undefined for other keys. */

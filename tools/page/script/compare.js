@@ -15,7 +15,7 @@ class CompareView extends View {
     const c = mine.code.columns, rows = [];
     for (const [key, head] of COLUMNS) for (let at = 0; at < c.text.length; at++) {
       const a = c[key]?.[at] ?? 0, b = other.columns[key]?.[at] ?? 0;
-      if (a !== b) rows.push([Math.abs(a - b), [link(hex(c.offset[at]), { view: "source", row: at }), h("code", {}, c.text[at]), head, ...cells(a, b)]]);
+      if (a !== b) rows.push([Math.abs(a - b), [link(addressOf(c, at), { view: "source", row: at }), h("code", {}, c.text[at]), head, ...cells(a, b)]]);
     }
     rows.sort((a, b) => b[0] - a[0]);
     fill(this.node, h("p", {}, "This run beside ", h("b", {}, against.title), h("code", {}, ` ${against.command}`)), table(["counter", "this", "other", "difference"], counters.map(([name, a, b]) => [name, ...cells(a, b)])),
@@ -34,10 +34,10 @@ class CompareView extends View {
     const rows = new Rows(shown.length, ROW, (at) => {
       const [a, b] = shown[at];
       return h("div", { class: `row ${kind(shown[at])}`, onclick: () => a >= 0 && select({ row: a }) },
-        h("span", { class: "dim" }, a < 0 ? "" : hex(here.offset[a])), side(here, a, b < 0 ? undefined : there.text[b]), side(there, b, a < 0 ? undefined : here.text[a]));
+        h("span", { class: "dim" }, a < 0 ? "" : addressOf(here, a)), side(here, a, b < 0 ? undefined : there.text[b]), side(there, b, a < 0 ? undefined : here.text[a]));
     }, { class: "list beside" }, h("div", { class: "row head" }, ["offset", "this", "executed", "other", "executed"].map((name) => h("span", { class: name === "executed" ? "n" : "" }, name))));
     const width = (texts) => `minmax(${widthOf(texts)},1fr) 74px`;
-    rows.node.style.setProperty("--cols", `60px ${width(here.text)} ${width(there.text)}`);
+    rows.node.style.setProperty("--cols", `${here.at ? widthOf(here.at) : "60px"} ${width(here.text)} ${width(there.text)}`);
     const resources = [...new Set([...Object.keys(mine.resources), ...Object.keys(other.resources)])].map((name) => [name, mine.resources[name] ?? 0, other.resources[name] ?? 0]);
     fill(this.node, h("p", {}, "This code beside ", h("b", {}, this.doc.against.title), h("code", {}, ` ${this.doc.against.command}`)),
       h("p", {}, `${number(seen.same)} instructions are the same, ${number(seen.changed)} have other operands, ${number(seen.here)} are only here, ${number(seen.there)} only there. `,

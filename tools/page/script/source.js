@@ -48,11 +48,11 @@ class SourceView extends View {
       h("span", { class: "legend" }, [...new Set(columns.class)].filter(Boolean).map((name) => h("span", { class: `dot c-${name}` }, CLASS_NAMES[name]))));
     this.jumps = placed(code.jumps);
     this.jumpWidth = 14 + JUMP * Math.min(DEEPEST, 1 + Math.max(0, ...this.jumps.map(([, , place]) => place)));
-    this.node.style.setProperty("--cols", `${this.jumpWidth}px 50px minmax(${widthOf(columns.text)},1fr) ${this.shown.map(() => "74px").join(" ")} 72px`);
+    this.node.style.setProperty("--cols", `${this.jumpWidth}px ${columns.at ? widthOf(columns.at) : "50px"} minmax(${widthOf(columns.text)},1fr) ${this.shown.map(() => "74px").join(" ")} 72px`);
     this.list = this.codeList(code);
     const panes = h("div", { class: `panes${this.files.length ? "" : " alone"}` }, this.files.length ? this.pane = this.filePane(code) : null, h("div", { class: "pane" }, this.list.node));
     fill(this.node, bar, panes, this.details);
-    if (code.elsewhere) bar.append(h("span", { class: "dim" }, `${number(code.elsewhere)} executions in functions that are not shown`));
+    if (code.elsewhere) bar.append(h("span", { class: "dim" }, `${number(code.elsewhere)} executions in code without a symbol, which is not shown`));
   }
 
   get heat() { return state.heat ?? (this.shown.some(([key]) => key === "stall") ? "stall" : "executions"); }
@@ -88,7 +88,7 @@ class SourceView extends View {
     const title = `${c.vgprs?.[at] ?? 0} vector, ${c.agprs?.[at] ?? 0} accumulation, ${c.sgprs?.[at] ?? 0} scalar registers live`;
     const never = c.executions && !c.executions[at];
     return h("div", { class: `row${state.row === at ? " on" : ""}${never ? " never" : ""}${this.hit?.has(at) ? " hit" : ""}${this.related(code, at) ? " kin" : ""}`, role: "option", "aria-selected": state.row === at, id: `i${at}`, style: { "--heat": this.warmth(heat) }, onclick: () => select({ row: at }) },
-      h("span"), h("span", { class: "dim" }, hex(c.offset[at])), h("span", { class: "text" }, marks, h("b", { class: `c-${c.class[at]}` }, mnemonic), " ", rest.join(" "), doubt),
+      h("span"), h("span", { class: "dim" }, addressOf(c, at)), h("span", { class: "text" }, marks, h("b", { class: `c-${c.class[at]}` }, mnemonic), " ", rest.join(" "), doubt),
       this.shown.map(([key]) => h("span", { class: `n${key === this.heat ? " hot" : ""}`, title: key === "stall" && c.reason ? c.reason[at] : null }, c[key][at] ? number(c[key][at]) : "")), h("span", { class: "strip", title }, strip));
   }
 
@@ -173,10 +173,10 @@ class SourceView extends View {
     const facts = [...this.shown.map(([key, head, title]) => [head, c[key][at], title]), ["fidelity", c.fidelity[at]], ["live after it", code.live?.[at] || "nothing"]];
     if (c.reason?.[at]) facts.push(["stalls on", c.reason[at]]);
     if (c.line?.[at] >= 0) facts.push(["from", code.lines[c.line[at]]]);
-    const jumps = code.jumps.filter((jump) => jump.includes(at)).map(([from, to]) => (from === at ? link(`jumps to ${hex(c.offset[to])}`, { row: to }) : link(`reached from ${hex(c.offset[from])}`, { row: from })));
+    const jumps = code.jumps.filter((jump) => jump.includes(at)).map(([from, to]) => (from === at ? link(`jumps to ${addressOf(c, to)}`, { row: to }) : link(`reached from ${addressOf(c, from)}`, { row: from })));
     const also = [this.kernel.matrix[at] && link("its fragments", { view: "fragments" }), this.kernel.lds?.accesses.some((access) => access.row === at) && link("its LDS banks", { view: "lds" }), ...jumps];
     const told = (this.findings.get(at) || []).map((f) => h("pre", { class: `finding ${code.findings[f].severity}` }, code.findings[f].text));
-    return [h("h3", {}, h("code", {}, `${this.kernel.name}+${hex(c.offset[at])}  ${c.text[at]}`)), h("p", { class: "links" }, also),
+    return [h("h3", {}, h("code", {}, `${c.at?.[at] || `${this.kernel.name}+${hex(c.offset[at])}`}  ${c.text[at]}`)), h("p", { class: "links" }, also),
       terms(facts.map(([name, value, title]) => [name, value ? number(value) : undefined, title])), ...told];
   }
 }

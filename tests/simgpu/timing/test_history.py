@@ -110,7 +110,7 @@ def test_without_all_lines_allocations_count(kernel: Kernel) -> None:
 
 
 def test_a_launchs_lines_are_found_once(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launch's time needs them, and so does the chain that it joins."""
+    """A launch's time needs them, and so does the chain that it joins."""
     found = list[object]()
 
     def spy(sampled: TracedLaunch) -> tuple[Lines, Lines]:

@@ -60,17 +60,18 @@ def _kernel(one: WatchedLaunch, folders: Sequence[Path], fragments: dict[str, di
     extents = {name: _int_list(one.call[name]) for name in ("grid", "global_size", "block") if one.call.get(name) is not None}
     rows = one.rows
     matrix = _matrix(rows, code.target, fragments)
-    numbers = {offset: number for number, (offset, _, _) in enumerate(rows)}
+    shown = code_document(
+        code, info, rows, run, one.findings, one.origins, lines(one.timed) if one.timed else (), folders,
+        one.touches.distinct if one.touches else None,
+    )
+    numbers = {offset: number for number, offset in enumerate(shown["columns"].get("offset", [0]))}
     in_lds = accesses(one.visits)
     return {
         "name": info.title, "target": code.target, **extents, "resources": info.declared_resources, "error": one.error,
         "instructions": run.instructions if run else 0, "seconds": run.seconds if run else 0,
         "counters": dict(run.counters) if run else {}, "fidelity": dict(run.fidelity) if run else {},
         "inexact": [[entry.mnemonic, entry.fidelity.kind, entry.count, entry.fidelity.why] for entry in run.inexact] if run else [],
-        "code": code_document(
-            code, info, rows, run, one.findings, one.origins, lines(one.timed) if one.timed else (), folders,
-            one.touches.distinct if one.touches else None,
-        ),
+        "code": shown,
         "matrix": matrix,
         **({"traffic": traffic_document(one.touched, *_arguments(one), _outside_accesses(one, numbers))} if one.touched else {}),
         **({"waves": waves_document(one.timed, numbers)} if one.timed and len(one.timed.result.log) else {}),

@@ -14,10 +14,11 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa.code.flow import successors
 from simgpu.operators import Softmax, SoftmaxProblem, TiledComputation
 from simgpu.timing.lines import lines
+from simgpu.timing.predict import predict
 from simgpu.tools.cases.sources import compile
 from simgpu.tools.page.code import code_document, listing_rows
 from simgpu.tools.page.launched import launches_document
-from simgpu.tools.page.watching import Watching
+from simgpu.tools.page.watching import WatchedLaunch, Watching
 from simgpu.tools.tables.live_registers import live_registers, ranges
 from simgpu.tools.tables.time_tables import time_text
 
@@ -171,6 +172,8 @@ def test_functions_that_ran_follow_the_kernel() -> None:
         assert sum(columns["executions"]) == executed and not document["elsewhere"]
         assert columns["at"][: len(rows)] == [""] * len(rows) and columns["at"][len(rows)] == "twice+0x0"
         assert all(name.startswith("twice+") for name in columns["at"][len(rows) :])
+    one = WatchedLaunch(kernel, call, timed=predict(timed.sampled, events=10_000)).look()
+    assert len(launches_document([one])["kernels"][0]["waves"]["row"]) == timed.result.hits.sum()
     said = "\n".join(time_text("k", timed, len(columns["text"])))
     assert "for twice+0x" in said and "-0x" not in said and said.index(" 0x0 ") < said.index(" twice+0x0 ")
 

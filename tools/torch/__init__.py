@@ -5,8 +5,9 @@
     on_host.py       "cuda" and "hip" devices are the CPU
     environment.py   variables that give a process a GPU
     autoload.py      SIMGPU=mi300x: a GPU for a whole process
-    rocm.py          rocminfo, rocm-smi and hipconfig
+    rocm.py          ROCm's programs that name the GPU, and what MLIR looks for in ROCm
     cuda/            the functions of `torch.cuda`
+    hip_memory.py    tensors in kernels that a program launches through HIP
     inductor.py      `torch.compile`
     storages.py      storages made by a program, in files and sent to other processes
     makers.py        functions that make tensors unseen by torch function modes

@@ -1,4 +1,4 @@
-"""The HSA runtime's questions about agents, by which Mojo finds the GPU of a HIP device."""
+"""Agents and ISAs of the HSA runtime. Mojo finds the GPU of a HIP device by them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ for device in range(2):
 
 
 def test_agents_are_the_devices_of_hip() -> None:
-    """The place on the PCI bus, by which programs compare agents and devices, is the same."""
+    """Programs compare agents and devices by their place on the PCI bus."""
     done = hip("--target", "mi300x,mi100", sys.executable, "-c", ASK)
     lines = done.stdout.splitlines()
     archs = [hardware.target(board).arch for board in ("mi300x", "mi100")]

@@ -82,13 +82,13 @@ def run(script: str, tmp_path: Path, *options: str, **more: str) -> subprocess.C
 
 @pytest.mark.parametrize("options", [(), ("--check",)])
 def test_memory_is_lent_until_the_launch_is_over(options: tuple[str, ...], tmp_path: Path) -> None:
-    """The pointer is told, the number is not; the results are there when `after` runs."""
+    """A pointer is named, a number is not. Results are there when `after` runs."""
     done = run(NUMPY, tmp_path, *options)
     assert (done.stdout, done.stderr) == ("0 [[True], True]\n", "")
 
 
 def test_pytorch_s_tensors_are_lent(tmp_path: Path) -> None:
-    """Also those that a table of pointers names; a tensor on the host is out of reach, as on a GPU."""
+    """Tables of pointers name tensors, too. A tensor on the host is out of reach, as on a GPU."""
     pytest.importorskip("triton", reason="Triton is an optional extra")
     pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
     done = run(TORCH, tmp_path, SIMGPU="mi300x")

@@ -76,7 +76,8 @@ def limit_candidates(prune: Callable[..., Any]) -> Callable[..., Any]:
         if len(found) > 1 and not _many_are_compiled():
             with ThreadPoolExecutor(os.cpu_count()) as pool, _async_compile.AsyncCompileMode(pool, ignore_errors=True):
                 for candidate in found:  # in parallel; one that cannot be compiled reports that in its turn
-                    _compile_candidate(tuner, kwargs, candidate)
+                    if candidate.pre_hook is None:  # hooks change the arguments of a launch
+                        _compile_candidate(tuner, kwargs, candidate)
         return found
 
     return prune_limited
@@ -90,8 +91,8 @@ def _many_are_compiled() -> bool:
 def _compile_candidate(tuner: Any, kwargs: Mapping[str, Any], candidate: Any) -> Any:
     """Returns a candidate's kernel; None if it is not available before its launch."""
     given = {**tuner.nargs, **kwargs}
-    if candidate.pre_hook is not None or given.keys() & candidate.kwargs.keys():
-        return None  # hooks change the arguments of a launch
+    if given.keys() & candidate.kwargs.keys():
+        return None
     return tuner.fn.run(**given | candidate.all_kwargs() | {"warmup": True})
 
 
@@ -102,6 +103,8 @@ def _that_fit(tuner: Any, kwargs: Mapping[str, Any], candidates: Sequence[Any], 
     lds_bytes = active_driver().session.gpu.descriptor.lds_bytes
     found: list[Any] = []
     for candidate in candidates:
+        if candidate.pre_hook is not None:  # as before a launch, of which the compiler sees the arguments
+            candidate.pre_hook({**tuner.nargs, **kwargs, **candidate.all_kwargs()})
         try:
             kernel = _compile_candidate(tuner, kwargs, candidate)
         except (OutOfResources, CompileTimeAssertionFailure):

@@ -45,16 +45,19 @@ def test_candidates_that_no_device_can_run_are_not_among_the_first(monkeypatch: 
                 raise OutOfResources(1, 0, "threads")
             return SimpleNamespace(metadata=SimpleNamespace(shared=given["lds"]))
 
-    def first(count: str, *sizes: int | None) -> list[int | None]:
+    def first(count: str, *sizes: int | None, pre_hook: Any = None) -> list[int | None]:
         monkeypatch.setenv("SIMGPU_AUTOTUNE", count)
         tuner = SimpleNamespace(nargs={}, fn=Compiler())
-        configs = [triton.Config({"lds": size}) for size in sizes]
+        configs = [triton.Config({"lds": size}, pre_hook=pre_hook) for size in sizes]
         return [config.kwargs["lds"] for config in limit_candidates(lambda _tuner, _kwargs: configs)(tuner, {})]
 
     with simgpu.triton.device("mi300x"):
         assert first("1", 98304, None, 65536, 1024) == [65536]
         assert first("2", 98304, 65537, 4096, 65536, 0) == [4096, 65536]
         assert first("1", 98304, None) == [98304]  # its launch reports that
+        hooked: list[int] = []
+        assert first("1", 98304, 1024, 512, pre_hook=lambda given: hooked.append(given["lds"])) == [1024]
+        assert hooked == [98304, 1024], "as Triton calls it before each launch of a candidate"
     with simgpu.triton.device("mi355x"):
         assert first("1", 98304, 65536) == [98304]
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from simgpu.hardware.code_object.code_object import CodeObject
-from simgpu.tools.cases.sources import compile
+from simgpu.tools.cases import host_parts
+from simgpu.tools.cases.sources import HIP, compile
 from simgpu.tools.cli import main
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.hiprtc import compile_source
 
 KERNEL = """__device__ float twice(float v) { return 2 * v; } /* a } in a comment, main's */
 extern "C" __global__ void add(const float* x, float* y, int n) {
@@ -103,7 +105,8 @@ REFERENCE = "#include <vector>\nvoid reference(std::vector<float> &y) { for (aut
 @pytest.mark.parametrize(("place", "name", "options"), [
     ("include/reference.h", "reference.h", ["-I{}/include"]),
     ("include/deep/reference.h", "deep/all.h", ["-I{}/include"]),
-    ("beside/reference.h", "../beside/plain.h", []),
+    ("beside/reference.h", "../beside/reference.h", []),
+    ("beside/reference.h", "../beside/all.h", []),
 ])  # fmt: skip
 def test_headers_of_other_folders(place: str, name: str, options: list[str], tmp_path: Path) -> None:
     """Host parts of headers that -I or a header beside them finds are left out, too."""
@@ -111,7 +114,7 @@ def test_headers_of_other_folders(place: str, name: str, options: list[str], tmp
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / place).write_text(REFERENCE)
     (tmp_path / "include" / "deep" / "all.h").write_text('#include "reference.h"\n')
-    (tmp_path / "beside" / "plain.h").write_text("#define TIMES 3\n")
+    (tmp_path / "beside" / "all.h").write_text('#include "../beside/reference.h"\n')
     file = tmp_path / "sources" / "k.hip"
     kernel = "__global__ void k(int *y) { std::size_t at = threadIdx.x; y[at] = TIMES; }"
     file.write_text(f'#include <iostream>\n#include "{name}"\n{kernel}\nint main() {{ std::cout << TIMES; }}\n')
@@ -119,7 +122,46 @@ def test_headers_of_other_folders(place: str, name: str, options: list[str], tmp
     assert list(CodeObject.parse(code).kernels) == ["_Z1kPi"]
 
 
-def test_a_source_in_latin_1(tmp_path: Path) -> None:
-    file = tmp_path / "k.hip"
-    file.write_bytes(b"// \xa9 1999\r\n__global__ void k(int *y) {\r\n    *y = 1;\r\n}\r\n")
+def test_a_header_in_no_folder(program: Path) -> None:
+    program.write_text('#include "elsewhere.h"\n' + PROGRAM)
+    with pytest.raises(UsageError, match=r"'elsewhere\.h' file not found; --options=-IFOLDER names its folder$"):
+        compile(str(program), "mi300x")
+
+
+@pytest.mark.parametrize("absent", ["hipcub/hipcub.hpp", "rocwmma/rocwmma.hpp"])
+def test_a_library_s_header_in_no_folder(absent: str, program: Path) -> None:
+    library = absent.partition("/")[0]
+    program.write_text(f"#include <{absent}>\n__global__ void k(int *x) {{ using reduce = {library}::thing; }}\n{PROGRAM}")
+    with pytest.raises(UsageError, match=f"'{library}'; <{absent}> is not here: --options=-IFOLDER names its folder$"):
+        compile(str(program), "mi300x")
+
+
+def test_a_texture_s_declaration_is_what_is_wrong(program: Path) -> None:
+    program.write_text(f"{PROGRAM}texture<float, 1> t;\n__global__ void k(float *x) {{ *x = tex1Dfetch(t, 1); }}\n")
+    with pytest.raises(UsageError, match="MI300 and MI350 have no textures"):
+        compile(str(program), "mi300x")
+
+
+def test_a_host_function_with_two_heads(program: Path) -> None:
+    """What chooses lines, and what defines macros, stays."""
+    heads = "#ifdef FORTRAN\ndouble now_()\n#else\ndouble now()\n#endif\n{\n#define EIGHT 8\n  timeval t; return t.tv_sec;\n}\n"
+    program.write_text(PROGRAM.replace(KERNEL, heads + KERNEL.replace("1) % N", "EIGHT) % N")))
+    assert "add" in CodeObject.parse(compile(str(program), "mi300x")).kernels
+
+
+def test_absent_headers_cost_one_compilation(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = []
+    monkeypatch.setattr(host_parts, "compile_source", lambda source: (sources.append(source), compile_source(source))[1])
+    names = [f"{name}.h" for name in "abcdefghijklmnop"]
+    program.write_text("".join(f"#include <host/{name}>\n" for name in names) + PROGRAM)
+    compile(str(program), "mi300x")
+    assert len(sources) < len(names) / 2
+
+
+@pytest.mark.parametrize("suffix", HIP)
+def test_sources_and_headers_in_latin_1(suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"k{suffix}"
+    (tmp_path / "own.h").write_bytes(b"// \xa9 1999 \\\r\n#error a comment\r\n")
+    kernel = b'#include "own.h"\r\n__global__ void k(int *y) {\r\n    *y = 1;\r\n}\r\n'
+    file.write_bytes((tmp_path / "own.h").read_bytes() + kernel)
     assert list(CodeObject.parse(compile(str(file), "mi300x")).kernels) == ["_Z1kPi"]

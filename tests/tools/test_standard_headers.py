@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.tools.shared.hiprtc import STANDARD
+from simgpu.hip.options import HipSource
+from simgpu.tools.shared.hiprtc import STANDARD, compile_source
 from tests.tools.test_hiprtc import built
 
 INCLUDES = "".join(f"#include <{name.name}>\n" for name in sorted(STANDARD.iterdir()))
@@ -206,6 +208,37 @@ def test_atomics_on_halves_and_pairs(name: str, kind: str, value: str) -> None:
     assert not run.findings and np.array_equal(sums, [512 * steps] * 2)
     for place in (0, 1):
         assert np.array_equal(np.sort(before[place::2], axis=0), np.arange(512)[:, None] * steps)
+
+
+def test_kinds_and_order_of_numbers() -> None:
+    """fpclassify and the macros that compare, as Linux and IEEE 754 have them; integers count as double."""
+    kinds = {"NAN": 0, "-INFINITY": 1, "-0.0f": 2, "1e-40f": 3, "1e-40": 4, "1e-310": 3, "7": 4}
+    assert bits([f"fpclassify({value})" for value in kinds]) == list(kinds.values())
+    assert bits([f"std::isnormal({value})" for value in kinds]) == [kind == 4 for kind in kinds.values()]
+    signs = {"greater": ">", "greaterequal": ">=", "less": "<", "lessequal": "<=", "lessgreater": "!="}
+    order = {f"is{name}": f"x {sign} y" for name, sign in signs.items()}
+    pairs = [(1.0, 2.0), (2.0, 1.0), (3.0, 3.0)]
+    for name, formula in order.items():
+        assert bits([f"{name}({x}f, {y})" for x, y in pairs]) == [eval(formula, {"x": x, "y": y}) for x, y in pairs], name
+        assert bits([f"{name}(NAN, 1)", "isunordered(1, NAN)", "isunordered(1, 2)"]) == [0, 1, 0]
+    assert bits(["labs(-5000000000l)", "llabs(-3ll)", "__isnanf(NAN)", "__finite(1.0)", "__isinff(1.f)"]) == [5 * 10**9, 3, 1, 1, 0]
+
+
+def test_nan_has_its_tag_as_in_the_c_library() -> None:
+    library = ctypes.CDLL(None)
+    library.nan.restype, library.nanf.restype = ctypes.c_double, ctypes.c_float
+    for tag in ("", "12", "0x1aF", "017", "0xffffff", "12z", "9" * 15):
+        double, single = np.float64(library.nan(tag.encode())), np.float32(library.nanf(tag.encode()))
+        values = [f'__double_as_longlong(nan("{tag}"))', f'(unsigned)__float_as_int(std::nanf("{tag}"))']
+        assert bits(values) == [int(double.view(np.uint64)), int(single.view(np.uint32))], tag
+
+
+@pytest.mark.parametrize("use", ["tex1Dfetch(old, 1)", "tex2D<float>(object, 1, 2)", "tex3D<float4>(object, 1, 2, 3).x"])
+def test_a_texture_is_refused_by_its_name(use: str) -> None:
+    text = "{}__global__ void k(float *x, hipTextureObject_t object) {{ *x = {}; }}\n"
+    code, log = compile_source(HipSource(text.format("texture<float> old;\n" if "old" in use else "", use), "gfx942"))
+    assert code is None and "MI300 and MI350 have no textures" in log
+    assert compile_source(HipSource(text.format("", "1"), "gfx942"))[0]
 
 
 def test_names_of_std_and_of_hip_do_not_clash() -> None:

@@ -6,6 +6,7 @@ compiler names the line; the declaration around it becomes blank, unless it is a
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,19 +15,22 @@ from pathlib import Path
 
 from simgpu.hip.names import USE
 from simgpu.hip.options import HipSource
-from simgpu.tools.shared.hiprtc import compile_source
+from simgpu.tools.shared.hiprtc import HIP_HEADERS, STANDARD, compile_source
+from simgpu.tools.shared.source_files import decoded
 
 ROUNDS = 64  # compilations; each leaves out at least one declaration, mostly all
-_ERROR = re.compile(r"^(?:\./)?([^\s:]+):(\d+):\d+: (?:fatal )?error: ", re.MULTILINE)
-_MISSING = re.compile(r"^(?:\./)?([^\s:]+):(\d+):\d+: fatal error: '(?:\./)?([^']+)' file not found", re.MULTILINE)
+_ERROR = re.compile(r"^([^\s:]+):(\d+):\d+: (?:fatal )?error: ", re.MULTILINE)
+_MISSING = re.compile(r"^([^\s:]+):(\d+):\d+: fatal error: '(?:\./)?([^']+)' file not found", re.MULTILINE)
 _ATTRIBUTES = r"__(?:global|device|constant|shared|managed)__"
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|.)*)", re.MULTILINE)
-_INCLUDE = re.compile(r"[ \t]*#[ \t]*include[ \t]*<")
+_INCLUDE = re.compile(r"[ \t]*#[ \t]*include[ \t]*<([^>\n]+)>")
+_INCLUDE_LINE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>\n]+/[^>\n]+)>", re.MULTILINE)
 _SPACE = re.compile(r'\s*(?:inline\s+)?(?:namespace\b[^;()={]*|extern\s*"C(?:\+\+)?"\s*)$')  # what stands before its brace
 _SKIPPED = re.compile(  # comments and literals
     r"""//(?:\\\n|[^\n])*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])*'""", re.DOTALL
 )
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|.)*", re.MULTILINE)
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|el|endif|define|undef)(?:\\\n|.)*", re.MULTILINE)
 _INSTANCE = r"(?:[A-Za-z_]\w*::)*[A-Za-z_]\w*\s*<(?:[^<>;(){}]|<[^<>;(){}]*>)*>"
 _LAUNCHES = re.compile(rf"({_INSTANCE})\s*<<<|hipLaunchKernelGGL\s*\(\s*(?:HIP_KERNEL_NAME\s*)?\(?\s*({_INSTANCE})")
 
@@ -50,7 +54,15 @@ def compile_kernels(source: HipSource) -> tuple[bytes | None, str]:
         if shorter == source:
             break
         source = shorter
-    return code, log
+    return code, log if code is not None else _with_lost_header(log, whole)
+
+
+def _with_lost_header(log: str, text: str) -> str:
+    """Adds to errors about a library's names, such as `hipcub`, that its header is not here."""
+    for name in _INCLUDE_LINE.findall(text):
+        library = re.escape(name.partition("/")[0])
+        log = re.sub(rf"(error: .*'{library}(?:::\w+)*'.*)", rf"\1; <{name}> is not here: --options=-IFOLDER names its folder", log)
+    return log
 
 
 def _shorter(source: HipSource, log: str, folders: Sequence[str]) -> HipSource:
@@ -60,41 +72,59 @@ def _shorter(source: HipSource, log: str, folders: Sequence[str]) -> HipSource:
     """
     wrong: dict[str, set[int]] = defaultdict(set)
     for file, line in _ERROR.findall(log):
-        wrong[file].add(int(line))
+        wrong[os.path.normpath(file)].add(int(line))
     unknown = {int(found) for found in re.findall(rf"error: .*\n.*\b{USE}(\d+) =", log)}
-    added, options = dict[str, str](), list(source.options)
-    for includer, line, name in _MISSING.findall(log):
-        for place in (str(Path(includer).parent / name), name):
+    added = dict[str, str]()
+    if missing := _MISSING.findall(log):  # the compiler stops at the first one
+        for name, text in [(source.file, source.text), *source.headers]:
+            wrong[name] |= _absent_headers(text, folders)
+    for includer, line, name in missing:
+        for place in (os.path.normpath(Path(includer).parent / name), name):
             folder = next((folder for folder in folders if Path(folder, place).is_file()), None)
             if folder is None or Path(place).is_absolute() or place in added or place in dict(source.headers):
                 continue
-            if ".." in Path(place).parts:  # outside the folder where the compiler runs, so it is taken as it is
-                options.append(f"-I{Path(folder).absolute()}")
-            else:
-                added[place] = Path(folder, place).read_text("utf-8", "replace")
-            wrong[includer].discard(int(line))
+            text = decoded(Path(folder, place).read_bytes())
+            added[place] = _leave_out(text, _absent_headers(text, folders))
+            wrong[os.path.normpath(includer)].discard(int(line))
             break
     headers = [(name, _leave_out(text, wrong[name])) for name, text in source.headers]
     return replace(
-        source, text=_leave_out(source.text, wrong[source.file]), headers=(*headers, *added.items()), options=tuple(options),
+        source, text=_leave_out(source.text, wrong[source.file]), headers=(*headers, *added.items()),
         names=tuple(name for index, name in enumerate(source.names) if index not in unknown),
     )  # fmt: skip
+
+
+def _absent_headers(text: str, folders: Sequence[str]) -> set[int]:
+    """Returns the lines that include a header in angles which no folder has."""
+    places = [*map(Path, folders), STANDARD, HIP_HEADERS]
+    lines = enumerate(text.split("\n"), 1)
+    named = ((number, _INCLUDE.match(line)) for number, line in lines)
+    return {number for number, found in named if found and not any((place / found[1]).is_file() for place in places)}
 
 
 def _leave_out(text: str, lines: set[int]) -> str:
     """Blanks the host's declarations that have these lines. Of its headers, only `std::size_t` is left."""
     starts = [0, *(found.end() for found in re.finditer("\n", text)), len(text)]
     wrong = [(starts[line - 1], starts[line]) for line in sorted(lines) if line < len(starts)]
-    device = re.compile(rf"\b(?:{'|'.join([_ATTRIBUTES, *_macros(text)])})\b")
+    device = re.compile(rf"\b(?:{'|'.join([_ATTRIBUTES, *_macros(text)])})\b|\btexture\s*<")
     headers = {span for span in wrong if _INCLUDE.match(text, *span)}
     spans = list(headers)
     for first, end in _declarations(text):
         if not device.search(_without_comments(text[first:end])) and any(first < last and start < end for start, last in wrong):
             spans.append((first, end))
     for first, end in sorted(spans, reverse=True):
-        left = "#include <cstddef>\n" if (first, end) in headers else re.sub(r"[^\n]", " ", text[first:end])
+        left = "#include <cstddef>\n" if (first, end) in headers else _blank_declaration(text[first:end])
         text = text[:first] + left + text[end:]
     return text
+
+
+def _blank_declaration(text: str) -> str:
+    """Blanks a declaration, but its directives that choose lines or define macros: what follows it may need them."""
+    blank, end = "", 0
+    for kept in _CONDITION.finditer(_without_comments(text)):
+        blank += re.sub(r"[^\n]", " ", text[end : kept.start()]) + text[kept.start() : kept.end()]
+        end = kept.end()
+    return blank + re.sub(r"[^\n]", " ", text[end:])
 
 
 def _macros(text: str) -> list[str]:

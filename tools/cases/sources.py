@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.targets import architecture
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.source_files import decoded
 
 if TYPE_CHECKING:
     from simgpu import Module
     from simgpu.hardware.code_object.code_object import CodeObject
 
-FILE = "code object, offload bundle, host file with one inside, assembly (.s), kernels (.hip, .cl, .ll), or a folder of kerncap's"
+KERNELS = "kernels (.hip, .cpp, .cu, .cl, .ll)"
+FILE = f"code object, offload bundle, host file with one inside, assembly (.s), {KERNELS}, or a folder of kerncap's"
 ASSEMBLY = (".s", ".S", ".asm")  # suffixes of assembly files
-HIP, OPENCL, IR = ".hip", ".cl", ".ll"
-COMPILED = (HIP, OPENCL, IR)
+HIP = (".hip", ".cpp", ".cc", ".cxx", ".cu")  # hipcc takes all of them
+OPENCL, IR = ".cl", ".ll"
+COMPILED = (*HIP, OPENCL, IR)
 _TARGET = re.compile(r'^\s*\.amdgcn_target\s+"amdgcn-amd-amdhsa--(gfx\w+)', re.MULTILINE)
 
 
@@ -56,7 +59,7 @@ def operator_path(word: str) -> Path | None:
 
 def add_compiler_option(parser: Any) -> None:
     """Adds --options: clang's options for a source."""
-    text = "options of clang for a .hip, .cl or .ll file, after its -O3, as --options='-O0 -DN=64 -Iinclude'"
+    text = "options of clang for HIP, OpenCL C or LLVM IR, after its -O3, as --options='-O0 -DN=64 -Iinclude'"
     parser.add_argument("--options", type=compiler_options, default=[], metavar="OPTIONS", help=text)
 
 
@@ -117,7 +120,9 @@ def read_code_object(path: str, target: str | None = None, options: Sequence[str
 
 
 def compile(path: str, target: str | None = None, options: Sequence[str] = ()) -> bytes:
-    """Compiles kernels (.hip, .cl, .ll), or assembles a file of any other name, and returns the code object; no ROCm is needed.
+    """Compiles kernels (.hip, .cpp, .cu, .cl, .ll), or assembles a file of any other name; no ROCm is needed.
+
+    Returns the code object.
 
     path: the file, or its text of more than one line; HIP, OpenCL C, LLVM IR and assembly are recognized by their keywords
     target: board or architecture (default: the `.amdgcn_target` of assembly)
@@ -163,7 +168,7 @@ def _ending(text: str) -> str:
         return IR
     if re.search(r"^\s*\.(amdgcn_target|amdhsa_kernel|text|globl)\b", text, re.MULTILINE):
         return ASSEMBLY[0]
-    return OPENCL if re.search(r"\b(__kernel|kernel\s+void)\b", text) else HIP
+    return OPENCL if re.search(r"\b(__kernel|kernel\s+void)\b", text) else HIP[0]
 
 
 def _assemble(source: _Source, arch: str) -> bytes:
@@ -188,22 +193,24 @@ def _compile(source: _Source, arch: str, options: Sequence[str]) -> bytes:
     if not arch:
         raise UsageError(f"{source.name} names no target: give --target")
     file, given = Path(source.name), with_absolute_folders(options, ".")
-    if source.suffix == HIP:
+    if source.suffix in HIP:
         code, log = compile_kernels(HipSource(source.text, arch, tuple(given), file=file.name, folder=str(file.parent)))
     else:
         code, log = (compile_ir if source.suffix == IR else compile_opencl)(source.text, arch, file, given)
     if code is None:
         said = next((line for line in log.splitlines() if "error: " in line), log).strip().removeprefix("./")
-        more = "; only kernels are compiled here, `simgpu hip` runs whole programs" if source.suffix == HIP else ""
-        raise UsageError(said + more)
+        if "file not found" in said:
+            said += "; --options=-IFOLDER names its folder"
+        elif source.suffix in HIP and "-IFOLDER" not in said:
+            said += "; only kernels are compiled here, `simgpu hip` runs whole programs"
+        raise UsageError(said)
     return code
 
 
 def _text(path: str) -> str:
     data = Path(path).read_bytes()
+    latin = Path(path).suffix in (*HIP, OPENCL) and b"\0" not in data
     try:
-        return data.decode("utf-8").replace("\r\n", "\n")
+        return decoded(data) if latin else data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        if Path(path).suffix not in (HIP, OPENCL) or b"\0" in data:
-            raise UsageError(f"{path}: byte {error.start} is no UTF-8: a file of that name holds text") from None
-        return data.decode("latin-1").replace("\r\n", "\n")  # as names in comments of older sources are
+        raise UsageError(f"{path}: byte {error.start} is no UTF-8: a file of that name holds text") from None

@@ -25,6 +25,7 @@ STANDARD = HEADER.parent / "standard"  # headers of C and C++: what they have fo
 HIP_HEADERS = HEADER.parent / "include"  # hip/NAME: most are empty, since hip.h has everything
 # Options of a program that are passed to clang; all others, for hipcc or nvcc, are dropped.
 PASSED = re.compile(r"-(D|U|I|O|f|W|std=|m(?!cpu))")
+DEPTH = 8  # folders above the source's that `..` in the name of a header may reach
 LANGUAGE = ("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-nostdinc", "-nostdinc++", "-fdeclspec", "-std=c++17")
 BITCODE = "-fgpu-rdc"  # LLVM bitcode that is linked later
 LIBRARIES = ("ocml.bc", "ockl.bc")
@@ -44,8 +45,10 @@ def compile_source(source: HipSource) -> tuple[bytes | None, str]:
         tool = compiler()
     except ToolchainError as error:
         return None, str(error)
-    with tempfile.TemporaryDirectory(prefix="simgpu-hiprtc-") as scratch:
-        return (_linked_parts if source.parts else _compile)(tool, source, Path(scratch))
+    with tempfile.TemporaryDirectory(prefix="simgpu-hiprtc-") as root:
+        scratch = Path(root, *["sources"] * DEPTH)
+        scratch.mkdir(parents=True)
+        return (_linked_parts if source.parts else _compile)(tool, source, scratch)
 
 
 def device_library() -> Path | None:
@@ -95,8 +98,8 @@ def _linked_parts(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[by
 def _compile(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes | None, str]:
     for name, text in source.headers:
         place = (scratch / name).resolve()
-        if scratch.resolve() not in place.parents:
-            return None, f"a header named {name}: names with .. or / in front are not taken"
+        if scratch.resolve().parents[DEPTH - 1] not in place.parents:
+            return None, f"a header named {name}: names with / or more than {DEPTH} .. in front are not taken"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
     # The last lines keep functions that name expressions refer to.

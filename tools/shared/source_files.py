@@ -13,5 +13,18 @@ def source_lines(name: str, folders: Sequence[Path]) -> list[str] | None:
     for folder in (*folders, Path(), PACKAGE / "asm", PACKAGE):
         path = folder / name
         if name and path.is_file():
-            return path.read_text("utf-8", errors="replace").splitlines()
+            return decoded(path.read_bytes()).split("\n")
     return None
+
+
+def decoded(data: bytes) -> str:
+    """Returns a source's text with the ends of lines of this host; text that is no UTF-8 counts as Latin-1.
+
+    >>> decoded(b"// \\xa9 1999\\r\\n")
+    '// © 1999\\n'
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # as names in comments of older sources are
+    return text.replace("\r\n", "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simgpu.tools.cases.sources import add_compiler_option, compile
+from simgpu.tools.cases.sources import KERNELS, add_compiler_option, compile
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import STDOUT, add_force_option, claim, write
@@ -13,7 +13,7 @@ from simgpu.tools.shared.outputs import STDOUT, add_force_option, claim, write
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.add_argument("file", metavar="FILE", help="assembly (`simgpu help assembly` has a template), or kernels (.hip, .cl)")
+    parser.add_argument("file", metavar="FILE", help=f"assembly (`simgpu help assembly` has a template), or {KERNELS}")
     parser.add_argument("--target", help="board or architecture (default: the file's .amdgcn_target)")
     add_compiler_option(parser)
     parser.add_argument("-o", "--output", metavar="K.CO", help="the code object; - is standard output (default: FILE with .co)")

@@ -1,6 +1,6 @@
 // What hiprtc's programs find without including anything: the words of HIP's device language, by clang's builtins. The files beside
 // this one are its parts: vectors, integers, atomics, conversions, math, memory, half, bfloat16, complex,
-// constants, groups.
+// constants, groups, textures.
 #pragma once
 #pragma clang system_header  // options of the program cause no warnings here
 #define __host__ __attribute__((host))
@@ -202,3 +202,4 @@ __device__ __forceinline__ void abort() { __builtin_trap(); }
 #include "complex.h"
 #include "constants.h"
 #include "groups.h"
+#include "textures.h"

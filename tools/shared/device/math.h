@@ -109,8 +109,50 @@ __device__ __forceinline__ float fdividef(float x, float y) { return x / y; }
     __device__ __forceinline__ bool NAME(float x) { return __builtin_##NAME(x); }               \
     __device__ __forceinline__ bool NAME(double x) { return __builtin_##NAME(x); }              \
     template <class T> __device__ __forceinline__ bool NAME(T x) { return NAME((double)x); }
-SIMGPU_IS(isnan) SIMGPU_IS(isinf) SIMGPU_IS(isfinite) SIMGPU_IS(signbit)
+SIMGPU_IS(isnan) SIMGPU_IS(isinf) SIMGPU_IS(isfinite) SIMGPU_IS(isnormal) SIMGPU_IS(signbit)
 #undef SIMGPU_IS
+#define __isnan isnan
+#define __isnanf isnan
+#define __isinf isinf
+#define __isinff isinf
+#define __finite isfinite
+#define __finitef isfinite
+#define __signbit signbit
+#define __signbitf signbit
+#define SIMGPU_COMPARE(NAME)                                                                              \
+    __device__ __forceinline__ bool NAME(float x, float y) { return __builtin_##NAME(x, y); }             \
+    template <class T, class U> __device__ __forceinline__ bool NAME(T x, U y) { return __builtin_##NAME((double)x, (double)y); }
+SIMGPU_COMPARE(isgreater) SIMGPU_COMPARE(isgreaterequal) SIMGPU_COMPARE(isless) SIMGPU_COMPARE(islessequal)
+SIMGPU_COMPARE(islessgreater) SIMGPU_COMPARE(isunordered)
+#undef SIMGPU_COMPARE
+enum { FP_NAN, FP_INFINITE, FP_ZERO, FP_SUBNORMAL, FP_NORMAL };  // as in the C library of Linux
+#define SIMGPU_CLASS(T)                                                                                     \
+    __device__ __forceinline__ int fpclassify(T x) {                                                        \
+        return __builtin_fpclassify(FP_NAN, FP_INFINITE, FP_NORMAL, FP_SUBNORMAL, FP_ZERO, x);              \
+    }
+SIMGPU_CLASS(float) SIMGPU_CLASS(double)
+#undef SIMGPU_CLASS
+template <class T> __device__ __forceinline__ int fpclassify(T x) { return fpclassify((double)x); }
+// The number in a NaN's tag: decimal, octal after 0, hexadecimal after 0x; 0 for any other text.
+__device__ __forceinline__ unsigned long __simgpu_tag(const char *tag) {
+    unsigned long base = 10, number = 0;
+    if (*tag == '0') {
+        base = tag[1] == 'x' || tag[1] == 'X' ? 16 : 8;
+        tag += base == 16 ? 2 : 1;
+    }
+    for (; *tag; ++tag) {
+        unsigned digit = *tag <= '9' ? *tag - '0' : (*tag | 32) - 'a' + 10;
+        if (digit >= base) return 0;
+        number = number * base + digit;
+    }
+    return number;
+}
+__device__ __forceinline__ float nanf(const char *tag) {
+    return __builtin_bit_cast(float, 0x7fc00000u | (unsigned)(__simgpu_tag(tag) & 0x3fffff));
+}
+__device__ __forceinline__ double nan(const char *tag) {
+    return __builtin_bit_cast(double, 0x7ff8ul << 48 | (__simgpu_tag(tag) & 0x7fffffffffffful));
+}
 __device__ __forceinline__ float min(float x, float y) { return __builtin_fminf(x, y); }
 __device__ __forceinline__ float max(float x, float y) { return __builtin_fmaxf(x, y); }
 __device__ __forceinline__ double min(double x, double y) { return __builtin_fmin(x, y); }
@@ -118,6 +160,8 @@ __device__ __forceinline__ double max(double x, double y) { return __builtin_fma
 template <class T, class U> __device__ __forceinline__ auto min(T x, U y) { return x < y ? x : y; }
 template <class T, class U> __device__ __forceinline__ auto max(T x, U y) { return x > y ? x : y; }
 template <class T> __device__ __forceinline__ T abs(T x) { return x < 0 ? -x : x; }
+__device__ __forceinline__ long labs(long x) { return abs(x); }
+__device__ __forceinline__ long long llabs(long long x) { return abs(x); }
 // Dot products; those of int and unsigned are of eight numbers of four bits. Only that of __half2 (half.h) saturates.
 template <class V, class T> __device__ __forceinline__ T __simgpu_dot(V a, V b, T sum) {
     a.each([&](auto x, auto y) { sum += (T)x * (T)y; }, b);

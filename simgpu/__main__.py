@@ -14,7 +14,8 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130  # what shells report for a process that SIGINT ended
     finally:
-        gc.freeze()  # the interpreter ends sooner if it does not search all modules for cycles first
+        if "triton" not in sys.modules:  # its nanobind prints each object that is left when the interpreter ends
+            gc.freeze()  # the interpreter ends sooner if it does not search all modules for cycles first
 
 
 if __name__ == "__main__":

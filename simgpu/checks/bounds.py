@@ -306,11 +306,11 @@ def _fault(launch: Dispatch, worker: Worker, state: StoppedWave) -> Finding | No
     if state.fault_kind == Fault.MEMORY:
         near = launch.memory.describe(address, argument_names(launch))
         kind = "use-after-free" if "freed" in near else "out-of-bounds"
-        message = f"access to {address:#x}, {near}{_origin(launch, worker, state, address)}"
+        message = f"access to {address:#x}, {near}{_origin(launch, worker, state, near)}"
         if _resource_reaches(launch, worker, state):
             kind = "buffer"
     elif state.fault_kind == Fault.READONLY:
-        message = f"write to read-only memory at {address:#x}{_origin(launch, worker, state, address)}"
+        message = f"write to read-only memory at {address:#x}{_origin(launch, worker, state)}"
     elif state.fault_kind == Fault.LDS:
         room = f"the {launch.lds_bytes} bytes of the workgroup"
         message = f"LDS offset {address:#x} is outside {room}: a GPU reads 0 there, and drops stores"
@@ -343,12 +343,14 @@ def _pointer(launch: Dispatch, worker: Worker, state: StoppedWave) -> int | None
     return base & BASE_BITS if kind == "resource" else base
 
 
-def _origin(launch: Dispatch, worker: Worker, state: StoppedWave, address: int) -> str:
+def _origin(launch: Dispatch, worker: Worker, state: StoppedWave, near: str = "") -> str:
+    """Returns the words on the allocation of the access's pointer; "" if `near`, the words on its address, name that already."""
     pointer = _pointer(launch, worker, state)
     if pointer is None or pointer >> 32 == PRIVATE_APERTURE:
         return ""
     owner = launch.memory.find(pointer)
-    return f"; its pointer {pointer:#x} is one to {allocation_name(owner, argument_names(launch))}" if owner is not None else ""
+    named = allocation_name(owner, argument_names(launch)) if owner is not None else ""
+    return "" if not named or named in near else f"; its pointer {pointer:#x} is one to {named}"
 
 
 def _resource_reaches(launch: Dispatch, worker: Worker, state: StoppedWave) -> bool:

@@ -143,7 +143,7 @@ def test_a_texture_s_declaration_is_what_is_wrong(program: Path) -> None:
 
 
 def test_a_host_function_with_two_heads(program: Path) -> None:
-    """What chooses lines, and what defines macros, stays."""
+    """Directives that choose lines or define macros stay."""
     heads = "#ifdef FORTRAN\ndouble now_()\n#else\ndouble now()\n#endif\n{\n#define EIGHT 8\n  timeval t; return t.tv_sec;\n}\n"
     program.write_text(PROGRAM.replace(KERNEL, heads + KERNEL.replace("1) % N", "EIGHT) % N")))
     assert "add" in CodeObject.parse(compile(str(program), "mi300x")).kernels

@@ -16,7 +16,7 @@ from pathlib import Path
 from simgpu.hip.names import USE
 from simgpu.hip.options import HipSource
 from simgpu.tools.shared.hiprtc import HIP_HEADERS, STANDARD, compile_source
-from simgpu.tools.shared.source_files import decoded
+from simgpu.tools.shared.source_files import decode_source
 
 ROUNDS = 64  # compilations; each leaves out at least one declaration, mostly all
 _ERROR = re.compile(r"^([^\s:]+):(\d+):\d+: (?:fatal )?error: ", re.MULTILINE)
@@ -83,7 +83,7 @@ def _shorter(source: HipSource, log: str, folders: Sequence[str]) -> HipSource:
             folder = next((folder for folder in folders if Path(folder, place).is_file()), None)
             if folder is None or Path(place).is_absolute() or place in added or place in dict(source.headers):
                 continue
-            text = decoded(Path(folder, place).read_bytes())
+            text = decode_source(Path(folder, place).read_bytes())
             added[place] = _leave_out(text, _absent_headers(text, folders))
             wrong[os.path.normpath(includer)].discard(int(line))
             break

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.targets import architecture
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.source_files import decoded
+from simgpu.tools.shared.source_files import decode_source
 
 if TYPE_CHECKING:
     from simgpu import Module
@@ -211,6 +211,6 @@ def _text(path: str) -> str:
     data = Path(path).read_bytes()
     latin = Path(path).suffix in (*HIP, OPENCL) and b"\0" not in data
     try:
-        return decoded(data) if latin else data.decode("utf-8").replace("\r\n", "\n")
+        return decode_source(data) if latin else data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: byte {error.start} is no UTF-8: a file of that name holds text") from None

@@ -13,14 +13,14 @@ def source_lines(name: str, folders: Sequence[Path]) -> list[str] | None:
     for folder in (*folders, Path(), PACKAGE / "asm", PACKAGE):
         path = folder / name
         if name and path.is_file():
-            return decoded(path.read_bytes()).split("\n")
+            return decode_source(path.read_bytes()).split("\n")
     return None
 
 
-def decoded(data: bytes) -> str:
+def decode_source(data: bytes) -> str:
     """Returns a source's text with the ends of lines of this host; text that is no UTF-8 counts as Latin-1.
 
-    >>> decoded(b"// \\xa9 1999\\r\\n")
+    >>> decode_source(b"// \\xa9 1999\\r\\n")
     '// © 1999\\n'
     """
     try:

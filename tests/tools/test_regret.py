@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simgpu import hardware
-from simgpu.operators import GemmProblem, plan_gemm
+from simgpu import Buffer, Device, hardware
+from simgpu.operators import GemmProblem, TiledComputation, plan_gemm
 from simgpu.operators.gemm.cost import Tiles, gemm_seconds
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.tools.cli import main
@@ -161,6 +161,22 @@ def test_a_timed_kernel_has_scratch_memory_for_all_parts(monkeypatch: pytest.Mon
     tree = space("gemm", GemmProblem(64, 64, 512, "f32"), hardware.target("mi350x")).tree((64, 64, 16, 32))
     assert tree.derivation.sizes["split_k"] * 64 * 64 * 4 > 1 << 18
     assert modelled_seconds(tree) > 0
+
+
+def test_operands_of_a_timed_kernel_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sampled workgroup may step over the gap after a small operand, and then use the lines of its neighbour."""
+    allocated: list[int] = []
+    alloc = Device.alloc
+
+    def note(device: Device, nbytes: int) -> Buffer:
+        allocated.append(nbytes)
+        return alloc(device, nbytes)
+
+    monkeypatch.setattr(Device, "alloc", note)
+    monkeypatch.setattr("simgpu.tools.tables.schedule_report.ROOM", (1 << 10, 1 << 31))
+    modelled_seconds(TiledComputation(256, 128, 512, target="mi250x", dtype="f16"))
+    assert len(allocated) == 3, "the kernel did not run again with the larger size"
+    assert all(nbytes >= 2 * 256 * 512 for nbytes in allocated)
 
 
 @pytest.mark.slow

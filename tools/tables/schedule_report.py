@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
 
 COLUMNS = ("kernel", "waves a SIMD", "clocks a pass", "matrix", "stalls")
-# Bytes of each operand, the second value if the first is too small: a raw buffer's reach. The host allocates only touched pages.
+# Least bytes of each operand, and those if rows with gaps need more: a raw buffer's reach. The host allocates only touched pages.
 ROOM = (1 << 26, 1 << 31)
 LEAST = 0.005  # least fraction of the loop's clocks of a listed reason
 
@@ -54,7 +54,8 @@ def predictions(tree: Root, matrix_only: bool = False) -> dict[str, Prediction]:
             continue
         with progress(f"modelling the time of {step.name}"):
             try:
-                answers[step.name] = _time_kernel(kernel, step, tree, ROOM[0])
+                # An operand with less than its bytes would share the lines of its neighbour.
+                answers[step.name] = _time_kernel(kernel, step, tree, max(ROOM[0], tree.problem.bytes_once))
             except MemoryFault:
                 answers[step.name] = _time_kernel(kernel, step, tree, ROOM[1])
     return answers

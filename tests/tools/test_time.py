@@ -16,7 +16,7 @@ from simgpu.operators import AttentionProblem, FusedAttention, TiledComputation,
 from simgpu.timing.history import LaunchHistory
 from simgpu.tools.cli import main
 from simgpu.tools.shared import arrays
-from simgpu.tools.tables.schedule_report import schedules
+from simgpu.tools.tables.schedule_report import predictions, schedules
 
 Capture = pytest.CaptureFixture[str]
 GEMM = ["gemm", "-m", "500", "-n", "260", "-k", "200", "--target", "mi300x"]
@@ -52,6 +52,14 @@ def test_each_kernel_finds_what_the_ones_before_it_left(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
+def test_kernels_are_judged_by_the_times_of_the_command(capsys: Capture) -> None:
+    """Rankings of tiles allocate operands otherwise, but the second pass of a split K finds its parts, too."""
+    main(["time", "gemm", "-m", "96", "-n", "96", "-k", "8192", "--dtype", "f16", "--target", "mi300x", "--json"])
+    timed = json.loads(capsys.readouterr().out)["kernels"]
+    found = predictions(TiledComputation(96, 96, 8192, dtype="f16", target="mi300x"))
+    assert len(timed) == 2 and [one.seconds for one in found.values()] == pytest.approx([one["seconds"] for one in timed], rel=0.01)
+
+
 def test_counters_say_which_were_compared_with_profiles(capsys: Capture) -> None:
     assert main(["time", "--counters", "--lines", "0", *GEMM]) == 0
     lines = capsys.readouterr().out.splitlines()

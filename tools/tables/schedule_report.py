@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault
 from simgpu.operators.tree import Root
+from simgpu.timing.history import LaunchHistory
 from simgpu.timing.lines import TimedLine, lines
 from simgpu.timing.native.state import Tally
 from simgpu.timing.predict import Prediction, predict
@@ -42,35 +43,39 @@ def schedules(tree: Root) -> dict[str, Schedule]:
 
 
 def predictions(tree: Root, matrix_only: bool = False) -> dict[str, Prediction]:
-    """Models the time of each kernel of the computation, on zeros, by name. matrix_only: only kernels with matrix instructions."""
+    """Models the time of each kernel of the computation, on zeros, by name. A kernel finds in the caches what earlier ones left.
+
+    matrix_only: only kernels with matrix instructions.
+    """
     from simgpu import asm
 
     kernel = asm.emit(tree)
-    answers = {}
-    for step in kernel.steps:
-        # Labels and comments have no mnemonic.
-        has_matrix = any(getattr(item, "mnemonic", "").startswith(("v_mfma", "v_smfmac")) for item in step.items)
-        if matrix_only and not has_matrix:
-            continue
-        with progress(f"modelling the time of {step.name}"):
-            try:
-                # An operand with less than its bytes would share the lines of its neighbour.
-                answers[step.name] = _time_kernel(kernel, step, tree, max(ROOM[0], tree.problem.bytes_once))
-            except MemoryFault:
-                answers[step.name] = _time_kernel(kernel, step, tree, ROOM[1])
-    return answers
+    # Labels and comments have no mnemonic.
+    steps = [
+        step for step in kernel.steps if not matrix_only
+        or any(getattr(item, "mnemonic", "").startswith(("v_mfma", "v_smfmac")) for item in step.items)
+    ]  # fmt: skip
+    try:
+        # An operand with less than its bytes would share the lines of its neighbour.
+        return _time_kernels(kernel, steps, tree, max(ROOM[0], tree.problem.bytes_once))
+    except MemoryFault:
+        return _time_kernels(kernel, steps, tree, ROOM[1])
 
 
-def _time_kernel(kernel: EmittedKernel, step: EmittedKernel, tree: Root, room: int) -> Prediction:
-    """Models one of the computation's kernels on zeros, with `room` bytes for each operand, and scratch memory of its size."""
+def _time_kernels(kernel: EmittedKernel, steps: list[EmittedKernel], tree: Root, room: int) -> dict[str, Prediction]:
+    """Models some of the computation's kernels on zeros, with `room` bytes for each operand, and scratch memory of its size."""
     import simgpu
     from simgpu.sampling.samples import sample
 
-    device = simgpu.Device(tree.descriptor, threads=1)
+    device, answers = simgpu.Device(tree.descriptor, threads=1), dict[str, Prediction]()
     sizes = dict.fromkeys(kernel.operands, room) | dict(kernel.scratch)
-    arguments = step.bind({name: device.alloc(nbytes) for name, nbytes in sizes.items()})
-    entry = device.load(kernel.assemble())[step.name]
-    return predict(sample(entry, Geometry.of(step.grid, step.block), arguments, restore=False))
+    buffers, module = {name: device.alloc(nbytes) for name, nbytes in sizes.items()}, device.load(kernel.assemble())
+    for step in steps:
+        with progress(f"modelling the time of {step.name}"):
+            sampled = sample(module[step.name], Geometry.of(step.grid, step.block), step.bind(buffers), restore=False)
+            before = answers[next(reversed(answers))].left if answers else LaunchHistory()
+            answers[step.name] = predict(sampled, warm=before)
+    return answers
 
 
 def loop_of(one: Prediction) -> Schedule | None:

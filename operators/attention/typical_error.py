@@ -19,11 +19,12 @@ from simgpu.operators.error_model import (
     UNIT_F32,
     Accumulation,
     Array,
+    Rounding,
     TypicalError,
     as_read,
     may_be_nan,
 )
-from simgpu.operators.softmax.typical_error import constant_error, spacing
+from simgpu.operators.softmax.typical_error import constant_error
 from simgpu.operators.tree import Extent
 
 CAP_ROUNDINGS = 2.0  # roundings of a soft cap: cap - 2 cap / (1 + e), whose terms are as large as the cap
@@ -127,13 +128,13 @@ def _exponent_roundings(p: AttentionProblem, q: Array, k: Array, size: Array, ki
 def _narrow_rounding(weights: Array, kind: DType, arch: str) -> tuple[Array, Array]:
     """Returns the standard deviations of the errors of weights that round to a narrow type, and of each row's sum of them,
     (..., 1). Equal weights (tied scores) round alike."""
-    narrow = weights.astype(numpy_dtype(kind.name, arch))
+    narrow, rounding = weights.astype(numpy_dtype(kind.name, arch)), Rounding.of(kind.name, arch)
     keys = weights.shape[-1]
     held = np.sort(narrow.view(f"u{kind.bytes}"), axis=-1, kind="stable").reshape(-1)
     fresh = np.flatnonzero(np.concatenate(([True], (held[1:] != held[:-1]) | (np.arange(1, len(held)) % keys == 0))))
-    steps = spacing(held[fresh].view(narrow.dtype).astype(np.float64), kind) * np.diff(np.append(fresh, len(held)))
+    steps = rounding.spacing(held[fresh].view(narrow.dtype).astype(np.float64)) * np.diff(np.append(fresh, len(held)))
     squares = np.bincount(fresh // keys, weights=steps * steps, minlength=len(held) // keys)
-    return spacing(weights, kind) / math.sqrt(12), np.sqrt(squares / 12).reshape(*weights.shape[:-1], 1)
+    return rounding.spacing(weights) / math.sqrt(12), np.sqrt(squares / 12).reshape(*weights.shape[:-1], 1)
 
 
 def tied_fraction(weights: Array) -> float:

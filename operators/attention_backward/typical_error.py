@@ -17,11 +17,11 @@ from simgpu.operators.error_model import (
     UNIT_F32,
     Accumulation,
     Array,
+    Rounding,
     TypicalError,
     as_read,
     may_be_nan,
 )
-from simgpu.operators.softmax.typical_error import spacing
 
 ROUNDED = TYPICAL_ROUNDING * UNIT_F32
 
@@ -63,7 +63,7 @@ def _of_head(p: AttentionBackwardProblem, one: HeadValues, arch: str) -> tuple[A
     of_dp = ROUNDED * (2 * math.sqrt(kind.steps(p.dv)) * partial_dp + 2 * np.abs(one.dp) + 2 * np.abs(one.sums))
     of_sums = ROUNDED * math.sqrt(p.dv) * np.sqrt(((one.do * one.o) ** 2).sum(1, keepdims=True))
     before = np.hypot(exponents * ds, one.p * of_dp)  # errors of dS before it is rounded
-    variance = before**2 + spacing(ds, p.element) ** 2 / 12
+    variance = before**2 + Rounding.of(p.dtype, arch).spacing(ds) ** 2 / 12
     accumulated = ROUNDED**2 * kind.steps(p.lk) * (expected**2 + scale**2 * (ds * ds) @ squares) + (4 * ROUNDED * expected) ** 2
     noise = np.sqrt(scale**2 * variance @ squares + accumulated + (scale * of_sums * (one.p @ one.k)) ** 2)
     lost = FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0

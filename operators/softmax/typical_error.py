@@ -7,19 +7,19 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simgpu.hardware.dtypes import DType
-from simgpu.operators.error_model import TYPICAL_ROUNDING, UNIT, UNIT_F32, Array, TypicalError
+from simgpu.operators.error_model import TYPICAL_ROUNDING, UNIT, UNIT_F32, Rounding, TypicalError
 from simgpu.operators.softmax.problem import SoftmaxProblem
 from simgpu.operators.softmax.reference import softmax
 from simgpu.operators.softmax.state import with_infinities
 
+SINGLE = 4  # bytes of an f32
 LANES = 64  # least number of lanes that share a row's sum
-# Least exponents of normal numbers (IEEE 754, bfloat16, OCP OFP8).
-LEAST_EXPONENT = {"f16": -14, "bf16": -126, "fp8": -6, "bf8": -14}
 
 
 @with_infinities
-def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> TypicalError:
+def softmax_typical_error(
+    problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None, arch: str = "gfx908"
+) -> TypicalError:
     """Returns the typical error of a faithful kernel's Y, (rows,n).
 
     Exponents are rounded relative to their own size and to the maximum's. All elements of a row share the error of its sum.
@@ -47,8 +47,8 @@ def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike
     drift = np.abs(y) * (constant_error(p.scale, unit) * below + 2 * unit) + p.gain * 2.0**-126
     if p.log:
         deviation, shared, drift = np.hypot(deviation, shared), np.zeros_like(shared), drift + 2 * unit
-    if p.dtype_y in LEAST_EXPONENT:
-        apart = spacing(y, p.element_y)
+    if p.element_y.bytes < SINGLE:
+        apart = Rounding.of(p.element_y.name, arch).spacing(y)
         deviation, drift = np.sqrt(deviation**2 + apart**2 / 12), drift + apart / 2 * p.log
     return TypicalError(y, deviation, drift, np.broadcast_to(shared, (*y.shape[:-1], 1)))
 
@@ -58,11 +58,3 @@ def constant_error(scale: float, unit: float) -> float:
     exact = scale * math.log2(math.e)
     return unit if unit < UNIT_F32 or not exact else abs(float(np.float32(exact)) / exact - 1)
 
-
-def spacing(x: Array, kind: DType) -> Array:
-    """Returns the distance between consecutive values of a narrow type in the binade of |x|, elementwise.
-
-    For 0 and subnormal numbers, it is the smallest subnormal number.
-    """
-    exponent = np.frexp(np.maximum(np.abs(x), 2.0 ** LEAST_EXPONENT[kind.name]))[1] - 1
-    return np.asarray(np.ldexp(1.0, exponent - kind.significand + 1))

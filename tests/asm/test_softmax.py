@@ -76,7 +76,7 @@ def softmax(rows, n, dt="f32", target="gfx908", policy="corrected", pads=(0, 0),
     untouched = (after.view(bits) == result.view(bits))[around].all()
     want, bound = reference.softmax(problem, view, mask), reference.softmax_error_bound(problem, view, mask)
     return SimpleNamespace(got=got.astype(float), want=want, bound=bound, untouched=untouched, kernel=kernel, runs=runs,
-                           typical=reference.softmax_typical_error(problem, view, mask))  # fmt: skip
+                           typical=reference.softmax_typical_error(problem, view, mask, target))  # fmt: skip
 
 
 def assert_right(result):

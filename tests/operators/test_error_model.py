@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from simgpu import hardware
-from simgpu.hardware.dtypes import dtype, numpy_dtype
+from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators import AttentionProblem, GemmProblem, SoftmaxProblem, TiledComputation, reference
 from simgpu.operators.error_model import Rounding
-from simgpu.operators.softmax.typical_error import spacing
 from simgpu.tools.cli import main
 
 
@@ -24,8 +23,15 @@ def test_spacing_is_the_distance_to_the_next_value(name: str, arch: str) -> None
     distances = (bits + 1).astype(bits.dtype).view(kind).astype(np.float64) - values
     for x in (values, -values):
         np.testing.assert_array_equal(Rounding.of(name, arch).spacing(x), distances)
-    if arch == "gfx950":  # softmax and attention count OCP's 8-bit types
-        np.testing.assert_array_equal(spacing(values, dtype(name)), distances)
+
+
+def test_narrow_results_have_the_spacing_of_the_architecture() -> None:
+    """1/192 is between consecutive fp8 of OCP, 2^-9 apart, and of fnuz, 2^-10 apart."""
+    x, apart = np.zeros((1, 192)), []
+    for arch in ("gfx950", "gfx942"):
+        found = reference.softmax_typical_error(SoftmaxProblem(1, 192, dtype_y="fp8"), x, arch=arch)
+        apart.append(float(np.log2(found.deviation[0, 0] * 12**0.5)))
+    assert apart == pytest.approx([-9, -10], abs=0.01)
 
 
 def test_zeros_have_no_noise() -> None:

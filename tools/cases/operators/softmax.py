@@ -38,7 +38,7 @@ def _softmax_workload(tree: Softmax, arch: str, inputs: Inputs) -> Workload:
     y = StridedArray.empty(array_type(p.element_y.name, arch), shape, (p.ldy, 1))
     return Workload(
         (x, y, *mask), 1, lambda: reference.softmax(p, x.view, keep), lambda: reference.softmax_error_bound(p, x.view, keep),
-        lambda: reference.softmax_typical_error(p, x.view, keep),
+        lambda: reference.softmax_typical_error(p, x.view, keep, arch),
     )  # fmt: skip
 
 

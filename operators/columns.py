@@ -31,6 +31,7 @@ from simgpu.operators.resources import (
     LdsArray,
     RegisterRange,
     ResourcePlan,
+    bandwidth_row,
     limit_rows,
     mark_binding,
     occupancy_row,
@@ -188,9 +189,7 @@ def plan_columns(problem: ColumnProblem, descriptor: HardwareDescriptor, policy:
     resources = ResourcePlan.of(d, WAVES, registers, lds, scalars)
     plan = ColumnPlan(p, d, policy, v, shared, rows, resources, ())
     limits = limit_rows(d, resources.arch_vgprs, 0, resources.sgprs, resources.lds_bytes, WAVES, 1, {})
-    used = p.flops / p.bytes_once * d.hbm_bandwidth_tb
-    bandwidth = Constraint("HBM bandwidth", Level.DEVICE, d.peak_tflops_f32, used, "TFLOPS at full bandwidth",
-                           f"{plan.parts} part(s) of {plan.rows} rows", hard=False)  # fmt: skip
+    bandwidth = bandwidth_row(d, p.flops, p.bytes_once, f"{plan.parts} part(s) of {plan.rows} rows")
     marked = mark_binding((*limits, occupancy_row(d, plan.blocks), bandwidth),
                           "HBM bandwidth" if plan.blocks >= d.num_cus else "occupancy")  # fmt: skip
     return replace(plan, constraints=marked)

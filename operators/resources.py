@@ -223,9 +223,9 @@ class Derivation:
 
     @property
     def tiling_line(self) -> str:
-        """Policy, board, binding limit and eta, as a line of a tree."""
+        """Policy, board, binding limit and occupancy, as a line of a tree."""
         board = self.descriptor.name or self.descriptor.arch
-        return f"tiling: {self.policy} for {board}, bound by {self.binding.name}, eta = {100 * self.eta:.1f} %"
+        return f"tiling: {self.policy} for {board}, bound by {self.binding.name}, CU rounds {100 * self.eta:.1f} % full"
 
     @property
     def feasible(self) -> bool:
@@ -272,7 +272,19 @@ def occupancy_row(descriptor: HardwareDescriptor, tiles: int) -> Constraint:
     """Returns the soft row of quantised occupancy for `tiles` independent tiles."""
     cus = descriptor.num_cus
     note = f"{tiles} tiles on {cus} CUs, {tiles / cus:.2f} a CU (E9, E11, E25)"
-    return Constraint("occupancy", Level.DEVICE, 1.0, quantisation_efficiency(tiles, cus), "eta", note, hard=False)
+    return Constraint("occupancy", Level.DEVICE, 1.0, quantisation_efficiency(tiles, cus), "share of rounds", note, hard=False)
+
+
+def bandwidth_row(descriptor: HardwareDescriptor, flops: float, nbytes: float, note: str = "") -> Constraint:
+    """Returns the soft row of an operator without products: the time of its bytes at full bandwidth.
+
+    The limit is the longer of that time and the time of the FLOPs at the vector peak (E29).
+    """
+    memory, vector = nbytes / (1e6 * descriptor.hbm_bandwidth_tb), flops / (1e6 * descriptor.peak_tflops_f32)
+    each = f"{nbytes / 1e6:,.1f} MB, {flops / nbytes:.2f} FLOP a byte; vector units need {vector:.4g} us (E29)"
+    return Constraint(
+        "HBM bandwidth", Level.DEVICE, max(memory, vector), memory, "us", f"{each}; {note}" if note else each, hard=False
+    )
 
 
 def assumption(descriptor: HardwareDescriptor) -> str:

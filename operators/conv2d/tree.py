@@ -194,7 +194,8 @@ class Conv2d(Root):
             + (f"  {plan.factor}x{plan.factor} taps as channels" if plan.factor > 1 else "")
             + (f"  windows of {p.kh}x{p.kw} taps as channels" if plan.windows != (1, 1) else ""),
             f"CU grid: {p.n}x{p.groups}x{gz}x{gy}x{gx}, split {plan.split_ic} ({plan.blocks} tiles) [parallel]",
-            f"{plan.tiling_line}, fill = {100 * plan.fill:.1f} %",
+            plan.tiling_line,
+            f"padding: {100 * plan.fill:.1f} % of the products are useful",
             f"boundary: views are clipped; X reads {ZERO.text} outside the image, Y is not stored there",
         )
         loops = (

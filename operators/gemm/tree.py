@@ -244,7 +244,8 @@ def whole_axes(p: GemmProblem) -> Axes:
 
 def _corrected_lines(plan: GemmPlan) -> tuple[str, ...]:
     return (
-        f"{plan.tiling_line}, fill = {100 * plan.fill:.1f} %",
+        plan.tiling_line,
+        f"padding: {100 * plan.fill:.1f} % of the products are useful",
         f"boundary: views are clipped; A and B read {ZERO.text} outside, C is not stored there",
         *((f"split K: {plan.split_k} blocks share a tile of C; a second pass adds their parts",) if plan.split_k > 1 else ()),
     )

@@ -36,6 +36,7 @@ from simgpu.operators.resources import (
     LdsArray,
     RegisterRange,
     ResourcePlan,
+    bandwidth_row,
     limit_rows,
     mark_binding,
     occupancy_row,
@@ -363,18 +364,11 @@ def _with_resources(plan: RowPlan) -> RowPlan:
     rows = (
         *limit_rows(d, resources.arch_vgprs, 0, resources.sgprs, resources.lds_bytes, plan.waves, at_once, {}),
         occupancy_row(d, plan.blocks),
-        _bandwidth_row(plan),
+        bandwidth_row(d, p.flops, p.bytes_once, f"rows are read {plan.reads} time(s)"),
         *_lanes_row(plan),
         *_parts_row(plan),
     )
     return replace(plan, constraints=mark_binding(rows, "HBM bandwidth" if plan.blocks >= d.num_cus else "occupancy"))
-
-
-def _bandwidth_row(plan: RowPlan) -> Constraint:
-    p, d = plan.problem, plan.descriptor
-    note = f"{p.flops / p.bytes_once:.2f} FLOP a byte: bandwidth-bound; rows are read {plan.reads} time(s)"
-    use = p.flops / p.bytes_once * d.hbm_bandwidth_tb
-    return Constraint("HBM bandwidth", Level.DEVICE, d.peak_tflops_f32, use, "TFLOPS at full bandwidth", note, hard=False)
 
 
 def _parts_row(plan: RowPlan) -> tuple[Constraint, ...]:

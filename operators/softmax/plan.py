@@ -43,6 +43,7 @@ from simgpu.operators.resources import (
     LdsArray,
     RegisterRange,
     ResourcePlan,
+    bandwidth_row,
     limit_rows,
     mark_binding,
     occupancy_row,
@@ -434,15 +435,7 @@ def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
             hard=False,
         ),)),
         *_lanes_of_row(plan),
-        Constraint(
-            "HBM bandwidth",
-            Level.DEVICE,
-            d.peak_tflops_f32,
-            p.flops / p.bytes_once * d.hbm_bandwidth_tb,
-            "TFLOPS at full bandwidth",
-            f"{p.flops / p.bytes_once:.2f} FLOP a byte: bandwidth-bound (E29)",
-            hard=False,
-        ),
+        bandwidth_row(d, p.flops, p.bytes_once),
     )
     return mark_binding(rows, "HBM bandwidth" if plan.blocks >= d.num_cus else "occupancy")
 

@@ -123,9 +123,7 @@ def test_verbs_of_every_operator(verb: str, command: str, capsys: pytest.Capture
     assert json.loads(capsys.readouterr().out)["operator"] == command.split()[0]
 
 
-def test_reports_bars_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", *COMMANDS[3].split()]) == 0
-    assert "████" in capsys.readouterr().out
+def test_reports_of_targets(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "attention", "-L", "1000", "-d", "128", "--compare-targets", "mi100,mi355x", "--json"]) == 0
     answers = json.loads(capsys.readouterr().out)["targets"]
     assert answers["mi355x"]["split_kv"] > answers["mi100"]["split_kv"] and answers["mi100"]["fits"] == "yes"

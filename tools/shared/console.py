@@ -88,11 +88,17 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> Sheet:
-    """Makes a plain table; the first `left` columns, "unit" and "note" are flush left, the others right."""
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1, noted: int | None = None
+) -> Sheet:
+    """Makes a plain table; the first `left` columns, "unit" and "note" are flush left, the others right.
+
+    noted: rows that keep their notes in a narrow window, the first ones (default: all).
+    """
     from simgpu.tools.shared.sheet import Sheet, Text
 
-    return Sheet(title, columns, ([cell if isinstance(cell, Text) else number(cell) for cell in row] for row in rows), left)
+    cells = ([cell if isinstance(cell, Text) else number(cell) for cell in row] for row in rows)
+    return Sheet(title, columns, cells, left, noted)
 
 
 def number(value: object) -> str:

@@ -17,15 +17,40 @@ HEAD = 2  # lines of a table before its rows
 INDENT = 4  # of a note below its row
 
 
+class Items:
+    """A line of items with commas between them. If it is too long, it is broken between items only.
+
+    >>> Console(width=20).print(Items(["tile_m 256", "tile_n 128", "stages 2"]))
+    tile_m 256,
+    tile_n 128, stages 2
+    """
+
+    def __init__(self, items: Iterable[str]) -> None:
+        self.items = list(items)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line = ""
+        for number, item in enumerate(self.items):
+            part = item + ("," if number < len(self.items) - 1 else "")
+            if line and cell_len(f"{line} {part}") > options.max_width:
+                yield Text(line)
+                line = part
+            else:
+                line = f"{line} {part}".strip()
+        yield Text(line)
+
+
 class Sheet:
     """A table under its title, for any width: cells are never cut, and folded only if they cannot fit.
 
-    If the whole table does not fit, each row's note goes below it, and further columns follow in another table, which repeats
-    the first `left` ones.
+    If the whole table does not fit, the notes of the first `noted` rows go below them, the others are left out, and further
+    columns follow in another table, which repeats the first `left` ones.
     """
 
-    def __init__(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], left: int) -> None:
-        self.title, self.columns, self.left = title, list(columns), left
+    def __init__(
+        self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], left: int, noted: int | None = None
+    ) -> None:
+        self.title, self.columns, self.left, self.noted = title, list(columns), left, noted
         self.rows = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
         self.widths = [
             max([cell_len(name), *(row[at].cell_len for row in self.rows)]) for at, name in enumerate(self.columns)
@@ -73,7 +98,14 @@ class Sheet:
         lines = console.render_lines(made, options, pad=False)  # one line a row, since the whole row fits
         for line in lines[:HEAD]:
             yield Segments([*line, Segment.line()])
-        for row, line in zip(self.rows, lines[HEAD:], strict=True):
+        hidden = 0
+        for number, (row, line) in enumerate(zip(self.rows, lines[HEAD:], strict=True)):
             yield Segments([*line, Segment.line()])
-            if row[note].cell_len:
+            if not row[note].cell_len:
+                continue
+            if self.noted is None or number < self.noted:
                 yield Padding(row[note], (0, 0, 0, INDENT))
+            else:
+                hidden += 1
+        if hidden:
+            yield Text(f"{hidden} rows have notes: in a wider window, in a file, or with --html", "dim")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.hardware.errors import TargetError
 from simgpu.tools.shared.console import number, table
-from simgpu.tools.shared.sheet import Sheet
+from simgpu.tools.shared.sheet import Items, Sheet
 
 if TYPE_CHECKING:
     from simgpu.operators.feasibility import FeasibilityReport
@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 
 CounterRow = tuple[str, str, float, str]  # node, counter, value, unit
 
-_BAR = 30  # columns of a full bar
-
-
-def sizes_line(sizes: Mapping[str, Any]) -> str:
-    """Formats the policy's decisions on one line."""
-    return ", ".join(f"{name} {_size(value)}" for name, value in sizes.items())
+def sizes_line(sizes: Mapping[str, Any]) -> Items:
+    """Formats the policy's decisions on one line, or a few in a narrow window."""
+    return Items(f"{name} {_size(value)}" for name, value in sizes.items())
 
 
 def _size(value: Any) -> str:
@@ -30,31 +27,42 @@ def _size(value: Any) -> str:
 
 def bound_line(report: FeasibilityReport) -> str:
     """Names the constraint that binds, or what to change, in one line."""
-    return f"Bound by {report.binding.name}." if report.feasible else f"Does not fit: {report.binding.name}; {report.remedy}."
+    row = report.binding
+    if not report.feasible:
+        return f"Does not fit: {row.name}; {report.remedy}."
+    return f"Bound by {limit_name(row.name, row.unit)}: {number(row.use)} of {number(row.limit)}."
 
 
 def constraint_table(rows: Sequence[Constraint]) -> Sheet:
     """Makes the table of every limit of a tree with its use: the one that binds, the violated ones, the others node by node."""
-    return table("Constraints", ("node", "constraint", "use", "limit", "used", "note"), map(_constraint, _order(rows)), left=2)
-
-
-def _order(rows: Sequence[Constraint]) -> list[Constraint]:
-    return sorted(rows, key=lambda row: (not row.binding, not row.hard or row.satisfied, row.level.depth))
+    ordered = sorted(rows, key=lambda row: (not row.binding, not row.hard or row.satisfied, row.level.depth))
+    noted = sum(row.binding or (row.hard and not row.satisfied) for row in rows)
+    return table("Constraints", ("node", "constraint", "use", "limit", "used", "note"), map(_constraint, ordered), 2, noted)
 
 
 def _constraint(row: Constraint) -> tuple[object, ...]:
     used = f"{100 * row.ratio:.1f} %" if row.limit else ""
     violated = row.hard and not row.satisfied
     note = f"{row.note}; {row.remedy}" if violated else row.note
-    return row.level, row.name, row.use, row.limit, used, limit_note(
-        "violated" if violated else "binds" if row.binding else "", row.unit, row.slack, note
-    )  # fmt: skip
+    mark = "violated" if violated else "binds" if row.binding else ""
+    return row.level, limit_name(row.name, row.unit), row.use, row.limit, used, limit_note(mark, row.slack, note)
 
 
-def limit_note(mark: str, unit: str, slack: float, note: str) -> str:
+def errata_line(rows: Sequence[Constraint]) -> str:
+    """Says what E1 and the like in notes are; nothing without them."""
+    return "E1 to E31 are errata of the paper: simgpu help paper" if any("(E" in row.note for row in rows) else ""
+
+
+def limit_name(name: str, unit: str) -> str:
+    """Returns a limit's name with its unit."""
+    return name if not unit or unit in name else f"{name}, {unit}"
+
+
+def limit_note(mark: str, slack: float, note: str) -> str:
     """Formats what a limit's row says beside its figures. mark: "binds" or the like, or nothing."""
-    room = f"{number(abs(slack))} {'left' if slack >= 0 else 'over'}"
-    return f"{mark + ': ' if mark else ''}{unit}, {room}{'; ' if note else ''}{note}"
+    left = number(abs(slack))
+    room = f"below by {left}" if mark == "below" else f"{mark + ': ' if mark else ''}{left} {'left' if slack >= 0 else 'over'}"
+    return f"{room}; {note}" if note else room
 
 
 def constraint_document(row: Constraint) -> dict[str, Any]:
@@ -100,18 +108,6 @@ def counter_table(rows: Sequence[CounterRow]) -> Sheet:
 def counter_documents(rows: Sequence[CounterRow]) -> list[dict[str, Any]]:
     """Returns the rows for JSON."""
     return [dict(zip(("level", "counter", "value", "unit"), row, strict=True)) for row in rows]
-
-
-def bar_chart(rows: Sequence[Constraint]) -> Sheet:
-    """Draws use over limit of each row as a bar; a bar past the mark at 100 % ends in an arrow."""
-    cells = ((row.level, row.name, f"{100 * row.ratio:.0f} %", bar(row.ratio)) for row in _order(rows))
-    return table("Used", ("node", "constraint", "used", "note"), cells, left=2)
-
-
-def bar(ratio: float) -> str:
-    """Draws a bar of `_BAR` columns for 100 %."""
-    full = round(min(ratio, 1.0) * _BAR)
-    return "█" * full + "·" * (_BAR - full) + ("▶" if ratio > 1 else "|")
 
 
 def target_answers(tree: Root, names: Sequence[str]) -> dict[str, dict[str, Any]]:

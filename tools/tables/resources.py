@@ -12,7 +12,7 @@ from simgpu.operators.resources import Derivation
 from simgpu.tools.shared.console import table
 from simgpu.tools.shared.sheet import Sheet
 from simgpu.tools.tables.kernel_use import KernelUse
-from simgpu.tools.tables.limits import limit_note
+from simgpu.tools.tables.limits import limit_name, limit_note
 
 COLUMNS = ("node", "resource", "derived", "actual", "limit", "note")
 # Constraints of the plan, with the field of `KernelUse` that has the actual figure.
@@ -127,14 +127,14 @@ def _intensities(plan: GemmPlan, counters: Mapping[str, int]) -> list[ResourceRo
 
 
 def resource_table(rows: list[ResourceRow]) -> Sheet:
-    """Makes the rows' table for a terminal: what binds, what is violated, the others node by node."""
-    ordered = sorted(rows, key=lambda row: ("binds", "violated").index(row.mark) if row.mark in ("binds", "violated") else 2)
-    return table("Resources", COLUMNS, (_cells(row) for row in ordered), left=2)
+    """Makes the rows' table for a terminal: what binds, what is violated or below its floor, the others node by node."""
+    ordered = sorted(rows, key=lambda row: ("binds", "violated", "below", "").index(row.mark))
+    return table("Resources", COLUMNS, map(_cells, ordered), left=2, noted=sum(bool(row.mark) for row in rows))
 
 
 def _cells(row: ResourceRow) -> tuple[object, ...]:
     limit = f">= {row.limit:.4g}" if row.floor else row.limit
-    return row.node, row.name, row.derived, row.actual, limit, limit_note(row.mark, row.unit, row.slack, row.note)
+    return row.node, limit_name(row.name, row.unit), row.derived, row.actual, limit, limit_note(row.mark, row.slack, row.note)
 
 
 def resource_documents(rows: list[ResourceRow]) -> list[dict[str, Any]]:

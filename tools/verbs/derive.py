@@ -8,7 +8,8 @@ from simgpu.tools.cases.operator_options import add_operator_options, headline, 
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.page.plan_page import save_plan_page
 from simgpu.tools.shared.console import print_json, show
-from simgpu.tools.tables.limits import bound_line, constraint_table, limits_document, sizes_line
+from simgpu.tools.shared.sheet import Items
+from simgpu.tools.tables.limits import bound_line, constraint_table, errata_line, limits_document, sizes_line
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -29,10 +30,11 @@ def run(options: Namespace) -> int:
         print_json({**operator_document(tree, options.op), **limits_document(report), "figures": figures})
     else:
         show(
-            headline(tree),
+            Items(headline(tree).split(", ")),
             bound_line(report),
             *(sizes_line(sizes) for sizes in (report.tiles, figures) if sizes),
             constraint_table(report.constraints),
+            errata_line(report.constraints),
         )
     plan.check()
     return 0

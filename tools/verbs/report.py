@@ -13,13 +13,14 @@ from simgpu.tools.page.page import add_html_option
 from simgpu.tools.page.plan_page import save_plan_page
 from simgpu.tools.shared.console import print_json, progress, show
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.sheet import Items
 from simgpu.tools.tables.limits import (
-    bar_chart,
     bound_line,
     constraint_table,
     counter_documents,
     counter_rows,
     counter_table,
+    errata_line,
     limits_document,
     sizes_line,
     target_answers,
@@ -97,13 +98,14 @@ def _resources(tree: Root, options: Namespace) -> None:
             "read_back": read_back_documents(back), "assembled": bool(uses), "why_not": why_not,
         })  # fmt: skip
         return
-    show(headline(tree), bound_line(report), sizes_line(report.tiles), *(() if taken else (constraint_table(report.constraints),)))
+    limits = () if taken else (constraint_table(report.constraints),)
+    show(Items(headline(tree).split(", ")), bound_line(report), sizes_line(report.tiles), *limits)
     for step, use, rows in taken:
         code = f": {use.instructions} instructions, {use.code_bytes} bytes of code" if use else ""
         show(f"\n{step.name}{code}", *((resource_table(rows),) if rows else ()))
     show(
+        errata_line(report.constraints),
         *((counter_table(counted),) if counted else ()),
-        bar_chart(report.constraints),
         read_back_table(back) if back else f"Derived figures only: {why_not}.",
     )
 

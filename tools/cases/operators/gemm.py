@@ -106,7 +106,7 @@ def _mx_operands(p: GemmProblem, arch: str, inputs: Inputs) -> list[StridedArray
 
 
 def _gemm_figures(plan: Any) -> dict[str, Any]:
-    return {"grid": list(plan.grid), "workgroup_size": plan.threads, "k_steps": plan.k_steps, "eta": plan.eta, "fill": plan.fill,
+    return {"grid": list(plan.grid), "workgroup_size": plan.threads, "k_steps": plan.k_steps, "useful_products": plan.fill,
             "atom": plan.atom.mnemonic, **({"best_for": plan.tiling.aim} if plan.tiling.aim else {})}  # fmt: skip
 
 

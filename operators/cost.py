@@ -28,9 +28,9 @@ when W - W/series workgroups are dispatched and those that still run have 2/3 of
 mean). If all workgroups begin at once, no CU takes work from another: the one with the most steps counts (`slowest`).
 
 The dispatch of a CU's first workgroup and the fetch of cold code are added. The clock depends on the duty
-(`hardware.rates.clocks`); the clock and memory's load are found by iteration. The launch's time is computed for each term of a
-step (`KernelCost.terms`), and the longest counts. The last r CUs may have another longest term: latency in place of HBM. If a
-reduction is split, a second kernel adds its parts: `second_pass`. Fields
+(`hardware.rates.clocks`), in a launch of one round on that of the loops, which coincide. The clock and memory's load are found by
+iteration. The launch's time is computed for each term of a step (`KernelCost.terms`), and the longest counts. The last r CUs may
+have another longest term: latency in place of HBM. If a reduction is split, a second kernel adds its parts: `second_pass`. Fields
 may be numbers or numpy arrays that broadcast: one call prices all tiles of a search.
 """
 
@@ -43,7 +43,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.hardware.rates.clocks import clock_falls, clock_line
+from simgpu.hardware.rates.clocks import POWER_US, clock_falls, clock_line
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, SustainedRates
 
 _PASSES = 2  # iterations of the fixed point of clock and memory's load
@@ -111,9 +111,13 @@ class KernelCost:
         falls = [(idle - full, self.matrix), *zip(clock_falls(chip), self.drawn, strict=True)]
         dispatch = largest(1 / row.groups_per_clock, self.waves / row.waves_per_clock) / chip.xcds
         mhz, load = chip.clock_mhz * 1.0, 0.0
+        one_round = (self.workgroups <= cus * self.resident) & (self.matrix > 0)
         for _ in range(_PASSES):
-            alone = reduce(largest, _ClockedLaunch(self, mhz, load).cycles(whole, active).values()) + dispatch * active
-            steps = whole * self.steps / alone
+            at = _ClockedLaunch(self, mhz, load)
+            busiest = reduce(largest, at.cycles(whole, active).values())
+            alone = busiest + dispatch * active
+            loop = minimum(alone, largest(busiest - at.outside(whole, active), POWER_US * mhz))
+            steps = whole * self.steps / choose(one_round, loop, alone)
             moved = (self.hbm_bytes + self.written_bytes) * whole * active / self.workgroups
             load = (load + minimum(_MOST_LOAD, moved * 1e6 * mhz / (alone * self.rates.hbm))) / 2
             mhz = idle - sum(fall * minimum(1.0, steps * clocks) for fall, clocks in falls) * active / cus
@@ -152,6 +156,7 @@ class _ClockedLaunch:
         self.last = self.memory + cost.burst + row.barrier + row.lds_latency + self.again
         self.drawn = largest(cost.asked / draw, cost.flight / row.in_flight * self.memory)
         self.busy = largest(cost.matrix, cost.units)
+        self.start = row.start + cost.code_lines * row.code_stream + _JUMPS * row.l2_latency
         # Clocks of a step per active CU.
         self.levels = {
             "L2": cost.asked / self.l2,
@@ -164,13 +169,16 @@ class _ClockedLaunch:
 
         steps: of a workgroup; None for the mean.
         """
-        cost, row = self.cost, self.cost.rates.row
-        start = row.start + cost.code_lines * row.code_stream + _JUMPS * row.l2_latency
+        cost = self.cost
         full, rest = count // cost.resident, count % cost.resident
         steps = cost.steps if steps is None else steps
         found = self._concurrent_clocks(cost.resident, active, steps)
         last = self._concurrent_clocks(largest(1, rest), active, steps) if np.any(rest > 0) else found
-        return {name: start + full * each + choose(rest > 0, last[name], 0.0) for name, each in found.items()}
+        return {name: self.start + full * each + choose(rest > 0, last[name], 0.0) for name, each in found.items()}
+
+    def outside(self, j: Any, active: Any) -> Any:
+        """Returns the clocks of j workgroups that run together before and after their loops."""
+        return self.start + self._fill + self._drain(j, active)
 
     def uneven_cycles(self, even: dict[str, Any], whole: Any, active: Any) -> dict[str, Any]:
         """Returns `even`, the clocks by term of a launch of W even workgroups on C CUs, with those of uneven launches replaced.
@@ -206,9 +214,7 @@ class _ClockedLaunch:
 
     def _concurrent_clocks(self, j: Any, active: Any, steps: Any) -> dict[str, Any]:
         """Returns clocks, by term, of j workgroups of `steps` steps that run together."""
-        cost, row = self.cost, self.cost.rates.row
-        fill = row.l2_latency + self.memory + cost.burst + 2 * LDS_CLOCKS + row.barrier
-        drain = j * cost.stored / minimum(STORE_BYTES, self.l2 / 2 / largest(1, active)) + row.l2_latency
+        cost, fill, drain = self.cost, self._fill, self._drain(j, active)
         step = largest(j * self.busy, self.in_turn(cost.alone, j)) + cost.bare / j
         fill, waited = fill + cost.once, largest(self.last, j * self.drawn)  # the first step's first loads are part of the fill
         return {
@@ -216,6 +222,15 @@ class _ClockedLaunch:
             "loads": fill + self._late(j) + (steps - 1) * waited + largest(step, self.again) + drain,
             **{name: fill + steps * j * each * active + drain for name, each in self.levels.items()},
         }
+
+    @property
+    def _fill(self) -> Any:
+        row = self.cost.rates.row
+        return row.l2_latency + self.memory + self.cost.burst + 2 * LDS_CLOCKS + row.barrier
+
+    def _drain(self, j: Any, active: Any) -> Any:
+        rate = minimum(STORE_BYTES, self.l2 / 2 / largest(1, active))
+        return j * self.cost.stored / rate + self.cost.rates.row.l2_latency
 
     def _late(self, j: Any) -> Any:
         """Returns the clocks by which the first loads of j workgroups, if a step waits more than once, outlast the fill."""

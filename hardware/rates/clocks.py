@@ -25,6 +25,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 
 # `Clock.band` of boards with and without published clocks: [MAF]'s spread by type is 10 %.
 NARROW, WIDE = 0.12, 0.25
+POWER_US = 10.0  # assumed: the least time after which a board's clock follows its load
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.hardware.rates.clocks import Busy, Clock, element, sustained_clock
+from simgpu.hardware.rates.clocks import POWER_US, Busy, Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.band import PredictionFacts, doubts
@@ -40,7 +40,6 @@ from simgpu.timing.without import NOTHING, Without
 
 STEPS = 12_000_000  # most wave-instructions of a CU that are modelled; more rounds are extrapolated
 STAGED_ROUNDS = 8  # rounds of a CU from which it is known when waves access memory
-POWER_US = 10.0  # assumed: the least time after which a board's clock follows its load
 ALIKE = 0.99  # least records of a workgroup over those of another that executes as much
 MOST_QUEUED = 1 << 16  # most workgroups of a launch that are dispatched one by one if they differ
 

@@ -97,6 +97,20 @@ def test_workgroups_of_different_lengths_end_together_or_with_the_longest() -> N
     assert clocks(456, 10, longest=10) == pytest.approx(clocks(456, 10)), "all alike: two rounds"
 
 
+def test_a_launch_of_one_round_holds_the_clock_of_its_loops() -> None:
+    """Its loops coincide. 20 steps have 64 clocks each without products; those of 5 last less than 10 us."""
+    rates = sustained_rates(hardware.target("mi300x"))
+    fall = (2100 - 1115) / 0.942
+
+    def duty(workgroups: int, steps: int) -> float:
+        kernel = KernelCost(rates, workgroups, 1, steps, "f16", matrix=2000.0, bare=64.0, stored=65536.0)
+        return float((2100 - kernel.terms()["MHz"]) / fall)
+
+    assert duty(304, 20) == pytest.approx(2000 / 2064, rel=0.001)
+    assert 0.8 < duty(608, 20) < 0.9, "while some CUs store, others multiply"
+    assert duty(304, 5) == pytest.approx(10_000 / (10 * (2100 - duty(304, 5) * fall)), rel=0.06), "two iterations"
+
+
 def test_a_second_pass_costs_a_launch_and_latencies_for_each_eight_parts() -> None:
     rates = sustained_rates(hardware.target("mi300x"))
     assert second_pass(rates, 1, 4096, 16384.0, 16384.0) == 0

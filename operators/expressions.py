@@ -19,6 +19,7 @@ SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 LARGEST_POWER = 16
 SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)  # magnitudes of constants
 FUNCTIONS = ("maximum", "minimum", "absolute", "sqrt", "rsqrt", "exp", "log", "binade", "select")
+NO_NUMBER = f"a leaf is no number: use {', '.join(FUNCTIONS)} of simgpu.operators.expressions, not math or numpy"
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,13 @@ class Value:
     def __bool__(self) -> NoReturn:
         raise TypeError("a leaf has no value yet, so it cannot decide an `if`: use maximum, minimum and select")
 
+    def __gt__(self, other: object) -> NoReturn:
+        raise TypeError("a leaf has no value yet to compare: select(x - y, a, b) is `a if x > y else b`; also maximum and minimum")
+
+    __lt__ = __ge__ = __le__ = __gt__
+
     def __float__(self) -> NoReturn:
-        raise TypeError(f"a leaf is no float: use {', '.join(FUNCTIONS)} of simgpu.operators.expressions, not math or numpy")
+        raise TypeError(NO_NUMBER)
 
     def __str__(self) -> str:
         return _text(self)[0]
@@ -170,7 +176,8 @@ def trace(where: str, function: Callable[..., Any], names: Sequence[str]) -> Any
     try:
         return function(**{name: Value("argument", name=name) for name in names})
     except Exception as error:  # whatever a user's function raises
-        raise LaunchError(f"{where}({', '.join(names)}): {error}") from None
+        said = NO_NUMBER if "__array_ufunc__" in str(error) else error  # numpy's message for a function of its own
+        raise LaunchError(f"{where}({', '.join(names)}): {said}") from None
 
 
 def operations(*values: Value) -> Iterator[Value]:

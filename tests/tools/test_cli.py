@@ -106,7 +106,7 @@ def test_a_verb_is_a_row_and_a_module(capsys: Capture, monkeypatch: pytest.Monke
     "conv2d --batch 9 --ic 64 --ih 56 --iw 56 --oc 64 --kh 3 --kw 3", "softmax --rows 4096 -n 4097", "attention -L 4096 -d 128",
 ])  # fmt: skip
 def test_in_80_columns_a_limit_has_a_line(sizes: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tile's sizes may need several lines, broken between them; only the limit that binds has its note."""
+    """Sizes of the tile may need several lines, broken between them; only the limit that binds has its note."""
     monkeypatch.setenv("COLUMNS", "80")
     lines = printed(capsys, "derive", *sizes.split()).splitlines()
     rows = document(capsys, "derive", *sizes.split())["constraints"]

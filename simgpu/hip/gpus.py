@@ -44,13 +44,14 @@ class OwnedAllocation:
     home: int = 0  # address of the bytes in the arena, if it is mapped memory
     access: int = 0  # GPUs that can access mapped memory, as bits
     read_only: int = 0  # GPUs that may not write it, as bits
+    name: str = ""  # that another runtime of the program gave it
     freed: bool = False
     adopted: dict[int, Allocation] = field(default_factory=dict)  # its allocation on each GPU that can access it
 
     @property
     def label(self) -> str:
         """Name of the allocation in messages."""
-        return f"{CALLS[self.kind]} {self.number}"
+        return self.name or f"{CALLS[self.kind]} {self.number}"
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class GPUs:
         self.owned: dict[int, OwnedAllocation] = {}  # by address; freed ones stay for messages
         self.modules: dict[int, tuple[int, Module, Module]] = {}  # GPU, and the module on its two devices
         self.functions: list[LoadedFunction] = []
+        self.names: dict[int, str] = {}  # of memory that is about to be registered, by address
 
     @property
     def track_definedness(self) -> bool:
@@ -137,7 +139,7 @@ class GPUs:
             owned = OwnedAllocation(
                 AllocationKind(int(entry["memory"])), device, int(entry["number"]), address, int(entry["bytes"]),
                 not entry["coarse"], sites,
-                int(entry["home"]), int(entry["access"]), int(entry["read_only"]),
+                int(entry["home"]), int(entry["access"]), int(entry["read_only"]), self.names.pop(address, ""),
             )  # fmt: skip
             self.owned[address] = owned
             for index in range(len(self.gpus)):

@@ -24,8 +24,8 @@ NAMES = (
 )  # fmt: skip
 # Functions that AMD's HIP library does not have: our own, a C++ one by its beginning, and HSA's.
 OTHERS = (
-    "simgpuLendMemory", "_Z24hipExtModuleLaunchKernel*", "hsa_init", "hsa_shut_down", "hsa_iterate_agents", "hsa_agent_get_info",
-    "hsa_agent_iterate_isas", "hsa_isa_get_info_alt",
+    "simgpuLendMemory", "simgpuRegisterNamed", "_Z24hipExtModuleLaunchKernel*", "hsa_init", "hsa_shut_down", "hsa_iterate_agents",
+    "hsa_agent_get_info", "hsa_agent_iterate_isas", "hsa_isa_get_info_alt",
 )  # fmt: skip
 IMAGES = re.compile(r"Array|Tex|Surface|Mipmap|AtoA|AtoD|AtoH|DtoA|HtoA")  # names of functions on images
 FOREIGN = re.compile(r"External|Graphics")  # names of functions on other libraries' objects; their first argument is not NULL

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-VERSION = 4
+VERSION = 5
 FRAME = struct.Struct("<II")  # kind, number of bytes that follow; in a reply: status, bytes
 # Version of the protocol, process id, address of the arena, its bytes, its bytes for code objects, path of the program.
 HELLO = struct.Struct("<IIQQQ1024s")
@@ -44,6 +44,7 @@ class Request(IntEnum):
     SHARE = 9
     LINK = 10
     OCCUPANCY = 11
+    NAME = 12
 
 
 class Change(IntEnum):

@@ -157,7 +157,7 @@ class Server:
             handlers = {
                 Request.LOAD: self._load, Request.KERNEL: self._kernel, Request.SYMBOL: self._symbol,
                 Request.COMPILE: self._compile_program, Request.SHARE: self._share, Request.LINK: self._link,
-                Request.OCCUPANCY: self._occupancy,
+                Request.OCCUPANCY: self._occupancy, Request.NAME: self._name_memory,
             }  # fmt: skip
             try:
                 content = handlers[kind](data)
@@ -259,6 +259,12 @@ class Server:
                 self._gpus.arena.share(*SHARE.unpack(data))
         except (OSError, ValueError):
             return HipStatus.INVALID_DEVICE_POINTER, b""
+        return HipStatus.SUCCESS, b""
+
+    def _name_memory(self, data: bytes) -> tuple[int, bytes]:
+        """Notes the name of memory that the program registers next. data: its address, the name."""
+        with self._gpus.busy:
+            self._gpus.names[int.from_bytes(data[:8], "little")] = data[8:].decode(errors="replace")
         return HipStatus.SUCCESS, b""
 
     @property

@@ -58,20 +58,28 @@ class _Loan(threading.local):
     """Memory that this thread's launch may use."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self._register: Callable[..., int] = library.hipHostRegister
+        self._register: Callable[..., int] = library.simgpuRegisterNamed
         self._unregister: Callable[..., int] = library.hipHostUnregister
         self._spans: list[HostSpan] = []
 
     def lend(self, numbers: ctypes.Array[ctypes.c_uint64], count: int) -> None:
-        """Registers the memory of the tensors that numbers point to, and of those that tables of pointers among them name."""
-        spans = []
+        """Registers the memory of the tensors that numbers point to, and of those that tables of pointers among them name.
+
+        Findings name them "tensor 1", "tensor 2", ... in the order of the numbers.
+        """
+        given, spans = numbers[:count], []
         with plain_torch():
-            held = pointees([], numbers[:count])
-            for name, tensor in (*held, *pointees(held)):
+            held = pointees([], given)
+            for _, tensor in (*held, *pointees(held)):
                 with contextlib.suppress(Unreachable):  # the host's: the kernel's access is a fault, as on a GPU
-                    spans.append(span_of(name, tensor))
-        for span in merge_spans(spans):
-            if not self._register(ctypes.c_void_p(span.start), ctypes.c_size_t(span.stop - span.start), 0):
+                    spans.append(span_of("tensor", tensor))
+
+        def first(span: HostSpan) -> int:
+            return next((at for at, number in enumerate(given) if span.start <= number < span.stop), count)
+
+        for number, span in enumerate(sorted(merge_spans(spans), key=first), 1):
+            name = span.label.replace("tensor", f"tensor {number}", 1).encode()
+            if not self._register(ctypes.c_void_p(span.start), ctypes.c_size_t(span.stop - span.start), name):
                 self._spans.append(span)
 
     def take_back(self) -> None:

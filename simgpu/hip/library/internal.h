@@ -131,7 +131,7 @@ void end_handle(void *pointer, Kind kind);
 
 // -- connection.c --------------------------------------------------------------------------------
 
-enum { LOAD = 2, UNLOAD, KERNEL, SYMBOL, FINDING, COMPILE, FINISH, SHARE, LINK, OCCUPANCY };  // requests; 1 is the greeting
+enum { LOAD = 2, UNLOAD, KERNEL, SYMBOL, FINDING, COMPILE, FINISH, SHARE, LINK, OCCUPANCY, NAME };  // requests; 1 is the greeting
 
 typedef struct {
     u8 *data;

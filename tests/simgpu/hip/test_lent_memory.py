@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,7 +50,7 @@ told = []
 def before(numbers, count):
     told.append([number == table.ctypes.data for number in numbers[:count]])
     for array in (data, table):
-        assert not hip.hipHostRegister(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), 0)
+        assert not hip.simgpuRegisterNamed(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), b"array")
 @ctypes.CFUNCTYPE(None)
 def after():
     told.append(bool((data == np.arange(1, 65)).all()))
@@ -66,7 +67,14 @@ stream = torch.cuda.Stream()
 with torch.cuda.stream(stream):
     status = launch(table.data_ptr(), torch.cuda.current_stream().cuda_stream)
 print(status, bool((data == torch.arange(1.0, 65.0, device="cuda")).all()))
-print(launch(torch.tensor([data.data_ptr()]).data_ptr()))
+table = torch.tensor([data.data_ptr()])
+print(launch(table.data_ptr()))
+"""
+SHORT = LAUNCH + """
+import torch
+data = torch.zeros(60, device="cuda")
+table = torch.tensor([data.data_ptr()], device="cuda")
+print(launch(table.data_ptr()))
 """
 
 
@@ -94,3 +102,13 @@ def test_pytorch_s_tensors_are_lent(tmp_path: Path) -> None:
     done = run(TORCH, tmp_path, SIMGPU="mi300x")
     assert done.stdout == "0 True\n700\n", done.stdout + done.stderr
     assert "must be pinned, registered or managed" in done.stderr
+
+
+def test_findings_name_the_tensors(tmp_path: Path) -> None:
+    """Tensor 1 is the table. The kernel accesses 64 elements of the other."""
+    pytest.importorskip("triton", reason="Triton is an optional extra")
+    pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
+    done = run(SHORT, tmp_path, "--check", SIMGPU="mi300x")
+    assert done.stdout == "700\n" and done.returncode == 1
+    said = r"out-of-bounds: access to \S+, 0 bytes past the end of tensor 2 \(60 torch.float32\)"
+    assert re.search(said, done.stderr), done.stderr

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define GREETING 1
-#define PROTOCOL 4
+#define PROTOCOL 5
 #define LOG_BYTES (64ull << 30)
 #define DESCRIPTORS (3 + MAX_DEVICES)
 #define SECONDS_AT_EXIT 10

@@ -110,6 +110,16 @@ API Error hipHostRegister(void *pointer, size_t bytes, u32 flags) {
     return done(known ? ALREADY_REGISTERED : error);
 }
 
+// Registers memory of another runtime under the name that findings give it (simgpu/tools/torch/hip_memory.py).
+API Error simgpuRegisterNamed(void *pointer, size_t bytes, const char *name) {
+    Error error = begin();
+    if (error) return done(error);
+    Reply reply;
+    error = ask(NAME, &pointer, sizeof pointer, name, strlen(name), &reply);
+    free(reply.data);
+    return error ? done(error) : hipHostRegister(pointer, bytes, 0);
+}
+
 API Error hipHostUnregister(void *pointer) {
     Error error = begin();
     if (!error) error = unsafe_in_capture();

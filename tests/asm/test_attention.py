@@ -114,7 +114,7 @@ def test_wide_heads(d, dtype):
 
 
 @pytest.mark.parametrize(("target", "dtype", "sizes"), [
-    ("gfx908", "f32", (62, 300, 128)), ("gfx908", "f16", (270, 300, 128)), ("gfx950", "f32", (256, 300, 32)),
+    ("gfx908", "f32", (62, 300, 128)), ("gfx908", "f16", (270, 300, 128)), ("gfx950", "f32", (512, 300, 32)),
     ("gfx950", "f16", (300, 300, 32)),
 ])  # fmt: skip
 def test_four_query_atoms(target, dtype, sizes):

@@ -13,7 +13,7 @@ def source_lines(name: str, folders: Sequence[Path]) -> list[str] | None:
     for folder in (*folders, Path(), PACKAGE / "asm", PACKAGE):
         path = folder / name
         if name and path.is_file():
-            return decode_source(path.read_bytes()).split("\n")
+            return decode_source(path.read_bytes()).removesuffix("\n").split("\n")
     return None
 
 

@@ -65,7 +65,7 @@ class HazardRule:
     registers: str = "vgpr"  # the file of the shared register ("vgpr", "sgpr", "hwreg"), or one register's name
     opcode: Literal["", "same", "different"] = ""  # restricts the rule to pairs of one mnemonic, or of different ones
     between: str = ""  # a class that must occur between the two
-    tolerated: bool = False  # True if AMD's own kernels often violate it and run (docs/reference/lint.md, "AMD's own assembly")
+    tolerated: bool = False  # True if AMD's own kernels often violate it and run (docs/notes/2026-11-26-checked-mode.md)
 
     def applies(self, earlier: RegisterUse, later: RegisterUse, between: Sequence[RegisterUse] = ()) -> bool:
         """True if registers, opcodes and the instructions between match the rule; classes are not checked."""

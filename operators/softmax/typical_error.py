@@ -57,4 +57,3 @@ def constant_error(scale: float, unit: float) -> float:
     """Returns the relative error of scale * log2(e) in the accumulator's type."""
     exact = scale * math.log2(math.e)
     return unit if unit < UNIT_F32 or not exact else abs(float(np.float32(exact)) / exact - 1)
-

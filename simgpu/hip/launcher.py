@@ -41,8 +41,8 @@ def environment(folder: Path, socket_path: str, trace_calls: bool = False) -> di
     """Returns the environment of a program that loads the library from the folder and connects to the socket."""
     before = os.environ.get("LD_LIBRARY_PATH")
     path = f"{folder}:{before}" if before else str(folder)
-    traced = {"SIMGPU_HIP_TRACE": "1"} if trace_calls else {}
-    return {**os.environ, "LD_LIBRARY_PATH": path, "SIMGPU_HIP_SOCKET": socket_path, **traced}
+    traced = {library.TRACE: "1"} if trace_calls else {}
+    return {**os.environ, "LD_LIBRARY_PATH": path, library.SOCKET: socket_path, **traced}
 
 
 def run(command: Sequence[str], options: Options, compile: Compile, output: IO[bytes] | None = None) -> ProgramOutcome:

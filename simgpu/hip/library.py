@@ -27,6 +27,8 @@ OTHERS = (
     "simgpuLendMemory", "simgpuRegisterNamed", "_Z24hipExtModuleLaunchKernel*", "hsa_init", "hsa_shut_down", "hsa_iterate_agents",
     "hsa_agent_get_info", "hsa_agent_iterate_isas", "hsa_isa_get_info_alt",
 )  # fmt: skip
+# Environment variables that the library reads: where its server listens, or the command that starts one; "1" to print calls.
+SOCKET, SERVER, TRACE = "SIMGPU_HIP_SOCKET", "SIMGPU_HIP_SERVER", "SIMGPU_HIP_TRACE"
 IMAGES = re.compile(r"Array|Tex|Surface|Mipmap|AtoA|AtoD|AtoH|DtoA|HtoA")  # names of functions on images
 FOREIGN = re.compile(r"External|Graphics")  # names of functions on other libraries' objects; their first argument is not NULL
 GLIBC = "2.17"  # of 2012: every distribution that ROCm supports has a later one

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simgpu.hardware.code_object.elf import ElfFile
 from simgpu.hardware.errors import DecodeError, LaunchError
-from simgpu.hip.library import target
+from simgpu.hip.library import SOCKET, target
 
 ELF = b"\x7fELF"
 MACHINES = {62: "x86_64", 183: "aarch64"}  # e_machine
@@ -80,6 +80,6 @@ def why_no_hip(path: str, program: HipProgram) -> str:
     if program.elf and not program.loads_hip:
         return (
             f"nothing called HIP: {name} is not linked to it, nor did a program that it started call it; "
-            "in a chroot, programs need the folders of LD_LIBRARY_PATH and SIMGPU_HIP_SOCKET"
+            f"in a chroot, programs need the folders of LD_LIBRARY_PATH and {SOCKET}"
         )
     return f"{name} never called HIP"

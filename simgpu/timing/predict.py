@@ -220,11 +220,12 @@ def _without_gap(
 
     Stores of the launch before sent the probes, and no wave waits for these. So they go on while the launch is prepared.
     """
-    earlier = np.where(code.flags & STORE == 0, traffic.moved, 0.0)  # stores take lines from workgroups of this launch
-    nbytes = moved_bytes(sampled.whole, served, code, replace(traffic, moved=earlier), row) * sampled.groups
+    earlier = code.flags & STORE == 0  # stores take lines from workgroups of this launch
+    of_earlier = replace(traffic, moved=np.where(earlier, traffic.moved, 0.0))
+    nbytes = moved_bytes(sampled.whole, served, code, of_earlier, row) * sampled.groups
     seconds = nbytes * row.line_move_seconds
     left = 1 - row.profiled_us * 1e-6 * on.launch / seconds if seconds else 1.0
-    return replace(traffic, moved=np.where(code.flags & STORE == 0, traffic.moved * max(0.0, left), traffic.moved))
+    return replace(traffic, moved=np.where(earlier, traffic.moved * max(0.0, left), traffic.moved))
 
 
 def _clocks_on_one_line(met: LineContention, row: Pipelines, mhz: float) -> tuple[float, float]:

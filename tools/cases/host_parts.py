@@ -23,8 +23,7 @@ _ERROR = re.compile(r"^([^\s:]+):(\d+):\d+: (?:fatal )?error: ", re.MULTILINE)
 _MISSING = re.compile(r"^([^\s:]+):(\d+):\d+: fatal error: '(?:\./)?([^']+)' file not found", re.MULTILINE)
 _ATTRIBUTES = r"__(?:global|device|constant|shared|managed)__"
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|.)*)", re.MULTILINE)
-_INCLUDE = re.compile(r"[ \t]*#[ \t]*include[ \t]*<([^>\n]+)>")
-_INCLUDE_LINE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>\n]+/[^>\n]+)>", re.MULTILINE)
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>\n]+)>", re.MULTILINE)
 _SPACE = re.compile(r'\s*(?:inline\s+)?(?:namespace\b[^;()={]*|extern\s*"C(?:\+\+)?"\s*)$')  # what stands before its brace
 _SKIPPED = re.compile(  # comments and literals
     r"""//(?:\\\n|[^\n])*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])*'""", re.DOTALL
@@ -59,9 +58,11 @@ def compile_kernels(source: HipSource) -> tuple[bytes | None, str]:
 
 def _with_lost_header(log: str, text: str) -> str:
     """Adds to errors about a library's names, such as `hipcub`, that its header is not here."""
-    for name in _INCLUDE_LINE.findall(text):
-        library = re.escape(name.partition("/")[0])
-        log = re.sub(rf"(error: .*'{library}(?:::\w+)*'.*)", rf"\1; <{name}> is not here: --options=-IFOLDER names its folder", log)
+    for name in _INCLUDE.findall(text):
+        library, slash, _ = name.partition("/")
+        if slash:
+            advice = f"; <{name}> is not here: --options=-IFOLDER names its folder"
+            log = re.sub(rf"(error: .*'{re.escape(library)}(?:::\w+)*'.*)", rf"\1{advice}", log)
     return log
 
 

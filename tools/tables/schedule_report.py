@@ -67,14 +67,14 @@ def _time_kernels(kernel: EmittedKernel, steps: list[EmittedKernel], tree: Root,
     import simgpu
     from simgpu.sampling.samples import sample
 
-    device, answers = simgpu.Device(tree.descriptor, threads=1), dict[str, Prediction]()
+    device, answers, before = simgpu.Device(tree.descriptor, threads=1), dict[str, Prediction](), LaunchHistory()
     sizes = dict.fromkeys(kernel.operands, room) | dict(kernel.scratch)
     buffers, module = {name: device.alloc(nbytes) for name, nbytes in sizes.items()}, device.load(kernel.assemble())
     for step in steps:
         with progress(f"modelling the time of {step.name}"):
             sampled = sample(module[step.name], Geometry.of(step.grid, step.block), step.bind(buffers), restore=False)
-            before = answers[next(reversed(answers))].left if answers else LaunchHistory()
             answers[step.name] = predict(sampled, warm=before)
+            before = answers[step.name].left
     return answers
 
 

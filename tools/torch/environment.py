@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator, Mapping
 
 from simgpu.hardware.errors import LaunchError
 
@@ -19,3 +21,22 @@ def simulates() -> bool:
     if how not in (HOST, SIMULATED):
         raise LaunchError(f"{OPERATORS}={how!r}: give {HOST} or {SIMULATED}")
     return how == SIMULATED
+
+
+@contextlib.contextmanager
+def with_variables(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Sets environment variables of this process for a block; None: without it. All others stay as the block leaves them."""
+    before = {name: os.environ.get(name) for name in values}
+    _set(values)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -15,17 +15,16 @@ import threading
 from collections.abc import Callable, Iterator
 
 from simgpu.hardware.errors import LaunchError
+from simgpu.hip.library import NAMES, SERVER, SOCKET
 from simgpu.triton.tensors import HostSpan, Unreachable, merge_spans, plain_torch, pointees, span_of
 
-LIBRARY = "libamdhip64.so"
-SERVED_BY = ("SIMGPU_HIP_SOCKET", "SIMGPU_HIP_SERVER")  # environment variables of `simgpu hip`: one of them, or none
 BEFORE, AFTER = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint64), ctypes.c_uint32), ctypes.CFUNCTYPE(None)
 
 
 @functools.cache
 def hip_library() -> ctypes.CDLL | None:
     """Returns the HIP library of a program that `simgpu hip` started; None in any other program."""
-    return ctypes.CDLL(LIBRARY) if any(os.environ.get(name) for name in SERVED_BY) else None
+    return ctypes.CDLL(NAMES[0]) if os.environ.get(SOCKET) or os.environ.get(SERVER) else None
 
 
 def new_stream() -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import simgpu
 from simgpu import hardware
 from simgpu.tools.shared.hiprtc import device_library
-from simgpu.tools.torch.environment import TARGET
+from simgpu.tools.torch.environment import TARGET, with_variables
 
 # A ROCm release whose number programs compare; nothing here depends on it.
 HIP_VERSION = "7.0.0"
@@ -89,26 +89,19 @@ def on_path(target: str) -> Iterator[None]:
     On a machine without ROCm, ROCM_ROOT names a folder with what MLIR looks for in ROCm's: the ziglang wheel's linker, and the
     device library that hiprtc uses.
     """
-    before = {name: os.environ.get(name) for name in ("PATH", ROOTS[-1])}
+    root = shlex.quote(str(Path(simgpu.__file__).resolve().parents[1]))
     with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as folder:
         for name in PROGRAMS:
-            root = shlex.quote(str(Path(simgpu.__file__).resolve().parents[1]))
             _write(Path(folder, name), [__spec__.name, name, target], f"PYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}} ")
-        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
+        found: dict[str, str | None] = {"PATH": os.pathsep.join([folder, os.environ.get("PATH", "")])}
         if not Path("/opt/rocm", LINKER).exists() and not any(os.environ.get(name) for name in ROOTS):
             _write(Path(folder, LINKER), ["ziglang", "ld.lld"])
             if library := device_library():
                 Path(folder, BITCODE).parent.mkdir()
                 Path(folder, BITCODE).symlink_to(library, target_is_directory=True)
-            os.environ[ROOTS[-1]] = folder
-        try:
+            found[ROOTS[-1]] = folder
+        with with_variables(found):
             yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
 
 
 def _write(program: Path, module: Sequence[str], environment: str = "") -> None:

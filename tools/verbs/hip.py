@@ -230,8 +230,8 @@ def _environment(options: Namespace) -> str:
     flags = [f"--{name}" for name in ("check", "numerics", "times", "ring") if getattr(options, name)]
     command = [sys.executable, "-P", "-m", "simgpu.tools.cli", "hip", *flags, *map(str, given), "--serve"]
     path = f"{library.folder()}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
-    traced = "\nexport SIMGPU_HIP_TRACE=1" if options.trace_calls else ""
-    return f'export LD_LIBRARY_PATH="{path}"\nexport SIMGPU_HIP_SERVER={shlex.quote(shlex.join(command))}{traced}'
+    traced = f"\nexport {library.TRACE}=1" if options.trace_calls else ""
+    return f'export LD_LIBRARY_PATH="{path}"\nexport {library.SERVER}={shlex.quote(shlex.join(command))}{traced}'
 
 
 def _failed_calls(outcome: launcher.ProgramOutcome) -> str:

@@ -18,7 +18,7 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.known_findings import add_suppressions_option, show_suppressed
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.seeds import add_seed_options, demand_plain, one_seed, seeds_of
-from simgpu.tools.torch.environment import CHECK, HOST, OPERATORS, SEEDS, SIMULATED, SUPPRESSIONS, TARGET
+from simgpu.tools.torch.environment import CHECK, HOST, OPERATORS, SEEDS, SIMULATED, SUPPRESSIONS, TARGET, with_variables
 from simgpu.tools.torch.script import status_of
 
 if TYPE_CHECKING:
@@ -116,26 +116,15 @@ def _gpu(options: Namespace) -> Iterator[Session]:
     seeds = seeds_of(options)
     given = {TARGET: options.target, CHECK: check or "no", SUPPRESSIONS: options.suppressions, OPERATORS: options.operators}
     given |= {SEEDS[mode]: None if seed is None else str(seed) for mode, seed in seeds._asdict().items()}
-    before, has_torch = {name: os.environ.get(name) for name in given}, importlib.util.find_spec("torch") is not None
+    has_torch = importlib.util.find_spec("torch") is not None
     if has_torch:
         importlib.import_module("torch")  # before TARGET is set: PyTorch then loads `simgpu.tools.torch` while that loads PyTorch
     with simgpu.triton.device(
         options.target, check=check, threads=options.threads, suppressions=options.suppressions, weak=seeds.weak, late=seeds.late
     ) as session, contextlib.ExitStack() as stack:
-        try:
-            _set(given)
-            if has_torch:
-                from simgpu.tools.torch.pretend import pretended_gpu
+        stack.enter_context(with_variables(given))
+        if has_torch:
+            from simgpu.tools.torch.pretend import pretended_gpu
 
-                stack.enter_context(pretended_gpu())
-            yield session
-        finally:
-            _set(before)
-
-
-def _set(variables: dict[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+            stack.enter_context(pretended_gpu())
+        yield session

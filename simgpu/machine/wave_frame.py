@@ -96,13 +96,13 @@ class WaveFrame:
         with self.hoist():
             return self.state(self.scalar(126), I64)
 
-    def by_groups(self, size: int, body: Callable[..., Sequence[Any]], state: Sequence[Any] = ()) -> list[Any]:
+    def by_groups(self, size: int, body: Callable[..., Sequence[Any] | None], state: Sequence[Any] = ()) -> list[Any]:
         """Emits a loop over the 64 lanes, `size` (16 or 32) at a time: body(*state). Its rows have `size` lanes. Returns the last
         state."""
 
         def group(first: IrValue, *carried: Any) -> Sequence[Any]:
             self.together, self.first = size, first
-            return body(*carried)
+            return body(*carried) or ()
 
         self.ahead = self.build.append_basic_block("ahead")
         self.build.branch(self.ahead)
@@ -110,6 +110,11 @@ class WaveFrame:
         result = self.loop(LANES, group, state, step=size)
         self.together, self.first, self.ahead = LANES, None, None
         return result
+
+    def mask_by_groups(self, size: int, condition: Callable[[], IrValue]) -> IrValue:
+        """Returns the mask (i64) of the lanes for which `condition` emits true, an i1 a lane; see `by_groups`."""
+        (mask,) = self.by_groups(size, lambda others: [others | self.mask(condition())], [self.value(ir.Constant(I64, 0))])
+        return self.value(mask)
 
     def hoist(self) -> AbstractContextManager[None]:
         """Emits the block's code before the loop over groups of lanes, if there is one."""
@@ -160,8 +165,11 @@ class WaveFrame:
 
     def row_at(self, pointer: Any, part: int = 0) -> IrValue:
         """Returns a pointer to register `part` after the one at `pointer`."""
-        row = self.at(pointer, part * ROW)
-        return row if self.first is None else row.at(self.first * 4)
+        return self.at_lanes(self.at(pointer, part * ROW), 4)
+
+    def at_lanes(self, pointer: IrValue, lane_bytes: int) -> IrValue:
+        """Returns the pointer to the first lane that code is emitted for, from that to lane 0."""
+        return pointer if self.first is None else pointer.at(self.first * lane_bytes)
 
     def row(self, pointer: Any, part: int = 0) -> IrValue:
         """Loads register `part` after the one at `pointer`, <64 x i32>."""
@@ -229,9 +237,9 @@ class WaveFrame:
         """Wraps a value of llvmlite, such as a constant, so that it has operators."""
         return IrValue(self.build, value)
 
-    def splat(self, value: Any, lanes: int = LANES) -> IrValue:
-        """Copies a scalar to all lanes of a vector."""
-        return self.value(value).splat(lanes)
+    def splat(self, value: Any) -> IrValue:
+        """Copies a scalar to all lanes that code is emitted for."""
+        return self.value(value).splat(self.together)
 
     def emit_and(self, first: Any, second: Callable[[], Any]) -> IrValue:
         """Returns i1: `first`, and the value that `second` emits. That code runs only if `first` holds."""

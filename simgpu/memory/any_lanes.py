@@ -21,7 +21,7 @@ from simgpu.machine.jit import CALLED, compiler
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.values import I8, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, PTR
-from simgpu.memory.lane_copy import WIDE64, LaneCopy, Narrow, constant, each_lane, first_lane, is_inside
+from simgpu.memory.lane_copy import Addresses, LaneCopy, Narrow, Spill, constant, each_lane, first_lane, is_inside
 
 
 class GlobalAccess:
@@ -29,65 +29,69 @@ class GlobalAccess:
 
     It looks up the allocation of the first lane (the record remembers the last allocation) and serves all lanes inside it; then
     it repeats this for the other lanes. Usually there is one allocation.
+
+    straight, together: see `LaneCopy`. They concern handlers with hooks; others call functions that they share.
     """
 
     def __init__(
         self,
         frame: Frame,
-        addresses: Any,
+        addresses: Addresses | None,
         lane_bytes: int,
         to_memory: bool,
         narrow: Narrow | None = None,
-        unrolled: bool = True,
-        compact: bool = False,
+        straight: bool = True,
+        together: bool = True,
     ) -> None:
         self.frame = frame
         self.addresses = addresses
         self.lane_bytes = lane_bytes
         self.to_memory = to_memory
         self.narrow = narrow
-        self.unrolled = unrolled
-        self.compact = compact or frame.dry
+        self.straight = straight
+        self.together = together and not frame.dry
 
     def run(self, lanes: Any) -> None:
         """Serves the lanes of the i64 mask, or returns from the handler with a fault."""
         if self.frame.dry or self.frame.hooks:
             self.emit(lanes)
             return
-        self.frame.at(self.frame.wave, layout.ADDRESSES).store(self.addresses, align=64)
+        Spill(self.frame, self.addresses)
         self.frame.call(_key(self.lane_bytes, self.to_memory), lanes)
 
     def emit(self, lanes: Any) -> None:
         """Emits the code of `run` in place."""
-        copy = LaneCopy(self.frame, self.addresses, self.lane_bytes, self.to_memory, self.narrow)
-        copy.unrolled = self.unrolled
-        copy.compact = self.compact
-        if self.frame.dry and not self.to_memory:
+        frame, addresses = self.frame, Spill(self.frame, self.addresses)
+        copy = LaneCopy(frame, addresses, self.lane_bytes, self.to_memory, self.narrow, self.straight, self.together)
+        if frame.dry and not self.to_memory:
             copy.clear()
 
         def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
             def host_of(address: Any) -> IrValue:
                 return (address + delta).pointer()
 
-            if self.frame.dry and not self.to_memory:
-                with self.frame.build.if_then(field(entry, layout.ALLOC_UNDEFINED) != 0, likely=False):
+            if frame.dry and not self.to_memory:
+                with frame.build.if_then(field(entry, layout.ALLOC_UNDEFINED) != 0, likely=False):
                     copy.run(mask, host_of)
                 return
-            offsets = self.addresses - base
+            if not frame.hooks:
+                copy.run(mask, host_of)
+                mark(frame, entry, base, mask, copy, self.to_memory)
+                return
             access = Access(
-                "global", offsets, mask, self.lane_bytes, not self.to_memory, self.to_memory,
+                "global", addresses.made - base, mask, self.lane_bytes, not self.to_memory, self.to_memory,
                 entry=entry, contiguous=copy.contiguous,
             )  # fmt: skip
             if self.to_memory:
-                overwrites(self.frame, access)
-            if hooks := mover(self.frame):
-                hooks.move(self.frame, access)
+                overwrites(frame, access)
+            if hooks := mover(frame):
+                hooks.move(frame, access)
             else:
                 copy.run(mask, host_of)
-            mark(self.frame, entry, offsets, mask, copy, self.lane_bytes, self.to_memory)
-            observe(self.frame, access)
+            mark(frame, entry, base, mask, copy, self.to_memory)
+            observe(frame, access)
 
-        per_allocation(self.frame, self.addresses, lanes, self.lane_bytes, self.to_memory, serve)
+        per_allocation(frame, addresses, lanes, self.lane_bytes, self.to_memory, serve)
 
 
 def _key(lane_bytes: int, to_memory: bool) -> str:
@@ -99,8 +103,8 @@ def _part(lane_bytes: int, to_memory: bool, name: str) -> ModuleSource:
 
     def build(module: ir.Module, name: str) -> None:
         part = SharedPart(module, name)
-        addresses = part.at(part.wave, layout.ADDRESSES).load(WIDE64, align=64)
-        GlobalAccess(part, addresses, lane_bytes, to_memory).emit(part.argument)
+        # Handlers serve 64 consecutive lanes of 4, 8 or 16 bytes themselves (`whole_wave`).
+        GlobalAccess(part, None, lane_bytes, to_memory, straight=lane_bytes not in (4, 8, 16)).emit(part.argument)
         part.finish()
 
     return compiler().source(build, name)
@@ -113,7 +117,7 @@ for _bytes in (1, 2, 4, 8, 12, 16):
 
 def per_allocation(
     frame: Frame,
-    addresses: Any,
+    addresses: Spill,
     lanes: Any,
     lane_bytes: int,
     writes: bool,
@@ -125,7 +129,6 @@ def per_allocation(
     table entry
     """
     build = frame.build
-    spilled = frame.at(frame.wave, layout.ADDRESSES)
     before = build.block
     head = build.append_basic_block("turn")
     after = build.append_basic_block("served")
@@ -134,11 +137,11 @@ def per_allocation(
     left = build.phi(I64)
     left.add_incoming(lanes, before)
     lane = first_lane(frame, left)
-    spilled.store(addresses, align=8)
-    address = spilled.at(lane * 8).load(I64, align=8)
+    addresses.restore()
+    address = addresses.of(lane)
     entry = find_allocation(frame, address)
     base, size, delta = (field(entry, which) for which in (layout.ALLOC_BASE, layout.ALLOC_SIZE, layout.ALLOC_DELTA))
-    mask = left & is_inside(addresses - base, size, lane_bytes).bitcast(I64)
+    mask = left & addresses.lanes_with(lambda group: is_inside(group - base, size, lane_bytes))
     with build.if_then((mask >> lane & 1) == 0, likely=False):
         frame.fault(Fault.MEMORY, address, lane.trunc(I32))
     if writes:
@@ -204,46 +207,50 @@ def find_allocation(frame: Frame, address: Any) -> IrValue:
     return result
 
 
-def mark(frame: Frame, entry: Any, offsets: Any, mask: Any, copy: LaneCopy, lane_bytes: int, writes: bool) -> None:
-    """Sets the bits of the touched bytes in the allocation's bitmap of bytes read or written, if it has one."""
+def mark(frame: Frame, entry: Any, base: IrValue, mask: Any, copy: LaneCopy, writes: bool) -> None:
+    """Sets the bits of the touched bytes in the allocation's bitmap of bytes read or written, if it has one.
+
+    base: the allocation's address
+    """
     if frame.dry:
         return
-    build = frame.build
+    build, addresses, lane_bytes = frame.build, copy.addresses, copy.lane_bytes
     table = field(entry, layout.ALLOC_WRITTEN if writes else layout.ALLOC_READ)
     with build.if_then(table != 0):
         bitmap = table.pointer()
-        if not copy.unrolled:
-            _mark_each(frame, bitmap, offsets, mask, lane_bytes)
-            return
-        first = offsets[0]
-        aligned = (first & 7) == 0
+        addresses.restore()
         everyone = mask == ALL_LANES
-        straight = everyone & copy.contiguous & aligned
-        with build.if_else(straight) as (then, otherwise):
+
+        def by_places() -> None:
+            if not copy.together or lane_bytes % 8:
+                _mark_each(frame, bitmap, addresses, base, mask, lane_bytes)
+                return
+            even = addresses.lanes_with(lambda group: (group - base & 7) != 0) == 0
+            with build.if_else(everyone & even) as (whole, pieces):
+                with whole:
+                    _mark_whole(frame, bitmap, addresses, base, lane_bytes)
+                with pieces:
+                    _mark_each(frame, bitmap, addresses, base, mask, lane_bytes)
+
+        if not copy.straight:
+            by_places()
+            return
+        first = addresses.of(0) - base
+        with build.if_else(everyone & copy.contiguous & ((first & 7) == 0)) as (then, otherwise):
             with then:
                 _fill_ones(bitmap.at(first >> 3), lane_bytes * LANES // 8)
                 note_page(frame, bitmap.at(first >> 3))
             with otherwise:
-                if lane_bytes % 8 == 0:
-                    even = ((offsets & 7) != 0).bitcast(I64) == 0
-                    with build.if_else(everyone & even) as (whole, pieces):
-                        with whole:
-                            _mark_whole(frame, bitmap, offsets, lane_bytes)
-                        with pieces:
-                            _mark_each(frame, bitmap, offsets, mask, lane_bytes)
-                else:
-                    _mark_each(frame, bitmap, offsets, mask, lane_bytes)
+                by_places()
 
 
-def _mark_whole(frame: Frame, bitmap: IrValue, offsets: IrValue, lane_bytes: int) -> None:
+def _mark_whole(frame: Frame, bitmap: IrValue, addresses: Spill, base: IrValue, lane_bytes: int) -> None:
     """Marks the bytes of all 64 lanes, each of which has whole bytes of the bitmap: stores ones where some bit is not set."""
-    places = frame.at(frame.wave, layout.ADDRESSES)
-    places.store(offsets >> 3, align=64)
     kind = ir.IntType(lane_bytes)
     ones = ir.Constant(kind, (1 << lane_bytes) - 1)
 
     def mark_lane(lane: IrValue) -> tuple[()]:
-        target = bitmap.at(places.at(lane * 8).load(I64, align=8))
+        target = bitmap.at(addresses.of(lane) - base >> 3)
         with frame.build.if_then(target.load(kind, align=1) != ones, likely=False):
             target.store(ones, align=1)
             note_page(frame, target)
@@ -252,10 +259,8 @@ def _mark_whole(frame: Frame, bitmap: IrValue, offsets: IrValue, lane_bytes: int
     frame.loop(LANES, mark_lane)
 
 
-def _mark_each(frame: Frame, bitmap: IrValue, offsets: IrValue, mask: Any, lane_bytes: int) -> None:
-    spilled = frame.at(frame.wave, layout.ADDRESSES)
-    spilled.store(offsets, align=64)
-    each_lane(frame, mask, lambda lane: mark_lane(frame, bitmap, spilled.at(lane * 8).load(I64, align=8), lane_bytes))
+def _mark_each(frame: Frame, bitmap: IrValue, addresses: Spill, base: IrValue, mask: Any, lane_bytes: int) -> None:
+    each_lane(frame, mask, lambda lane: mark_lane(frame, bitmap, addresses.of(lane) - base, lane_bytes))
 
 
 def _fill_ones(target: IrValue, count: int) -> None:

@@ -18,9 +18,9 @@ from simgpu.machine.hooks import approach, observe, overwrites
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import OperandPlace
 from simgpu.machine.rounding import ops_of
-from simgpu.machine.values import I64, IrValue
+from simgpu.machine.values import IrValue
 from simgpu.memory.any_lanes import mark, per_allocation
-from simgpu.memory.lane_copy import LaneCopy, constant, each_lane, first_lane_fault, staging
+from simgpu.memory.lane_copy import Addresses, LaneCopy, Spill, constant, each_lane, first_lane_fault, staging
 from simgpu.memory.lds import joined_scalar, stage_operand, typed_scalar
 
 
@@ -33,7 +33,7 @@ def global_atomic(
     frame: Frame,
     inst: Instruction,
     places: dict[str, OperandPlace],
-    addresses: Any,
+    addresses: Addresses,
     lanes: Any,
     host_addresses: bool = False,
 ) -> None:
@@ -44,7 +44,8 @@ def global_atomic(
     memory = inst.spec.memory
     assert memory is not None
     bits = memory.bits
-    demand_alignment(frame, addresses, bits // 8, lanes)
+    spill = Spill(frame, addresses)
+    demand_alignment(frame, spill, bits // 8, lanes)
     kind = ir.IntType(bits)
     area = LANES * bits // 8
     operands = sum(param.name not in ("old", "mem") for param in inst.spec.params[1:])
@@ -56,39 +57,38 @@ def global_atomic(
 
     def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
         def serve_lane(lane: IrValue) -> None:
-            at = lane * 8
-            address = frame.at(frame.wave, layout.ADDRESSES).at(at).load(I64, 8)
             step = lane * (bits // 8)
             values = [staging(frame).at(number * area).at(step).load(kind) for number in range(operands)]
-            old = indivisible(frame, inst, (address + delta).pointer(), values)
+            old = indivisible(frame, inst, (spill.of(lane) + delta).pointer(), values)
             returned.at(step).store(old)
 
-        offsets = None if host_addresses else addresses - base
-        access = Access("global", offsets, mask, bits // 8, True, True, True, entry)
-        if not host_addresses:
+        access = None
+        if frame.hooks and not host_addresses:
+            access = Access("global", spill.made - base, mask, bits // 8, True, True, True, entry)
             approach(frame, access)
             overwrites(frame, access)
-        frame.store(addresses, frame.at(frame.wave, layout.ADDRESSES), align=8)
+            spill.restore()
         each_lane(frame, mask, serve_lane)
         if not host_addresses:
-            copy = LaneCopy(frame, addresses, bits // 8, True)
+            copy = LaneCopy(frame, spill, bits // 8, True)
             for writes in (False, True):
-                mark(frame, entry, offsets, mask, copy, bits // 8, writes)
+                mark(frame, entry, base, mask, copy, writes)
+        if access is not None:
             observe(frame, access)
 
     if host_addresses:
         serve(lanes, None, constant(0), None)
     else:
-        per_allocation(frame, addresses, lanes, bits // 8, True, serve)
+        per_allocation(frame, spill, lanes, bits // 8, True, serve)
     if returns_old(inst):
         result = returned.load(ir.VectorType(kind, LANES))
         field = "vdst" if "vdst" in places else "vdata"
         frame.write_wide(frame.operand(places[field].slot), result, frame.lanes(lanes))
 
 
-def demand_alignment(frame: Frame, addresses: IrValue, size: int, lanes: IrValue) -> None:
+def demand_alignment(frame: Frame, addresses: Spill, size: int, lanes: IrValue) -> None:
     """Faults if an active lane's address is no multiple of `size`: atomics have no unaligned mode."""
-    wrong = lanes & ((addresses & size - 1) != 0).bitcast(I64)
+    wrong = lanes & addresses.lanes_with(lambda group: (group & size - 1) != 0)
     with frame.build.if_then(wrong != 0, likely=False):
         first_lane_fault(frame, Fault.MISALIGNED, addresses, wrong)
 

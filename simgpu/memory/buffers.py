@@ -7,6 +7,7 @@ measured them on gfx950 (docs/reference/semantics.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -22,7 +23,18 @@ from simgpu.machine.wave_frame import ALL_LANES, ROW32
 from simgpu.memory import buffer_formats, by_bytes, private_rows
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic, returns_old
-from simgpu.memory.lane_copy import WIDE64, Narrow, StagedRows, constant, lane_numbers, read_staged, rows_of, write_staged
+from simgpu.memory.lane_copy import (
+    GROUP,
+    WIDE64,
+    Addresses,
+    Narrow,
+    StagedRows,
+    constant,
+    lane_numbers,
+    rows_of,
+    stage_registers,
+    write_loaded,
+)
 from simgpu.memory.lds_dma import block_of, load_to_lds, store_from_lds, store_rows
 from simgpu.memory.private_rows import PrivateBlock
 from simgpu.memory.whole_wave.direct_global import DirectGlobal, DirectToLDS
@@ -122,7 +134,8 @@ def lane_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPla
 
 def raw_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> LaneAddresses:
     """Computes the lanes' addresses in a raw buffer: no index, no swizzle, an offset register."""
-    resource, soffset = read_resource(frame, inst, places["srsrc"]), _soffset(frame, places["soffset"])
+    with frame.hoist():
+        resource, soffset = read_resource(frame, inst, places["srsrc"]), _soffset(frame, places["soffset"])
     offsets = _raw_offsets(frame, places).zext(I64)
     never, none = (frame.value(ir.Constant(kind, 0)) for kind in (I1, I64))
     start = frame.splat(resource.base + soffset)
@@ -130,7 +143,7 @@ def raw_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPlac
 
 
 def _raw_offsets(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
-    """Returns the sums of the offset register and the instruction's offset: <64 x i32>."""
+    """Returns the sums of the offset register and the instruction's offset, i32 a lane."""
     return frame.row(frame.operand(places["vaddr"].slot)) + frame.slot(places["offset"].slot)
 
 
@@ -156,8 +169,8 @@ def _is_unusual(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]
     room = resource.records - _soffset(frame, places["soffset"])
     low, high = room - (size - 1), room - ELEMENT
     low = where(low.signed < 0, 0, low)
-    above = _raw_offsets(frame, places) - low.trunc(I32)
-    partly = (above.unsigned <= (high - low).trunc(I32)).bitcast(I64) & lanes
+    first, span = low.trunc(I32), (high - low).trunc(I32)
+    partly = lanes & frame.mask_by_groups(GROUP, lambda: (_raw_offsets(frame, places) - first).unsigned <= span)
     return unusual | (high.signed >= low) & (partly != 0)
 
 
@@ -166,16 +179,21 @@ def _soffset(frame: Frame, place: OperandPlace) -> IrValue:
 
 
 def in_range(access: LaneAddresses, at: int | IrValue, size: int | IrValue) -> IrValue:
-    """Returns an i64 mask of lanes whose bytes at..at+size of the access are within the resource.
+    """Returns an i64 mask of the lanes in range, see `is_in_range`."""
+    return is_in_range(access, at, size).bitcast(I64)
+
+
+def is_in_range(access: LaneAddresses, at: int | IrValue, size: int | IrValue) -> IrValue:
+    """Returns i1 a lane: the bytes at..at+size of its access are within the resource.
 
     With an index register and a stride, the index must be in range, in records; otherwise the offsets and soffset, in bytes.
     Nothing is checked if the lane number is the index.
     """
     end = access.offsets + (size + at)
-    records = access.resource.records.splat(LANES)
+    records = access.resource.records
     raw = (end + access.soffset).unsigned <= records
     record = access.indices.unsigned < records
-    return (where(access.structured, record, raw) | access.unchecked).bitcast(I64)
+    return where(access.structured, record, raw) | access.unchecked
 
 
 def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
@@ -248,25 +266,21 @@ def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes:
     resource = read_resource(frame, inst, places["srsrc"])
     offset = frame.slot(places["offset"].slot).zext(I64)
     row = frame.operand(places["vaddr"].slot)
-    offsets = frame.row(row).zext(I64) + offset
-    end = offsets + rows.lane_bytes
     soffset = _soffset(frame, places["soffset"])
-    fits = ((end + soffset).unsigned <= resource.records).bitcast(I64)
+    past = offset + soffset + rows.lane_bytes
+    fits = frame.mask_by_groups(GROUP, lambda: (frame.row(row).zext(I64) + past).unsigned <= resource.records)
     everyone = (lanes & fits) == ALL_LANES
     plain = everyone & ~(resource.swizzle | resource.add_tid)
     with build.if_else(plain) as (then, otherwise):
         with then:
             start = resource.base + soffset + offset
-            addresses = offsets - offset + start
-            narrow = Narrow(row, start)
             registers = frame.operand(places["vdata"].slot)
-            access = GlobalAccess(frame, addresses, rows.lane_bytes, store, narrow)
+            access = GlobalAccess(frame, lambda: frame.row(row).zext(I64) + start, rows.lane_bytes, store, Narrow(row, start))
             if store:
-                write_staged(frame, rows, [frame.row(registers, i) for i in range(rows.registers)])
+                stage_registers(frame, rows, registers)
             access.run(frame.value(constant(ALL_LANES)))
             if not store:
-                for number, loaded in enumerate(read_staged(frame, rows)):
-                    frame.write_row(registers, number, loaded, None)
+                write_loaded(frame, rows, registers, None)
         with otherwise:
             _other_cases(frame, inst, places, lanes)
     _no_failure(frame, inst, places, lanes)
@@ -306,9 +320,9 @@ def _other_cases(frame: Frame, inst: Instruction, places: dict[str, OperandPlace
         leave_unusual(frame, inst, places, lanes)
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
-    access = raw_addresses(frame, inst, places)
-    fits = lanes & in_range(access, 0, rows.lane_bytes)
-    _copy_whole(frame, rows, places["vdata"], access, lanes, fits, memory.op == "store")
+    access = partial(raw_addresses, frame, inst, places)
+    fits = lanes & frame.mask_by_groups(GROUP, lambda: is_in_range(access(), 0, rows.lane_bytes))
+    _copy_whole(frame, rows, places["vdata"], lambda: access().addresses, lanes, fits, memory.op == "store")
 
 
 def _as_raw(
@@ -360,7 +374,7 @@ def _by_address(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]
     access, store = lane_addresses(frame, inst, places), memory.op == "store"
     whole = lanes & in_range(access, 0, rows.lane_bytes)
     if rows.lane_bytes == 1:
-        _copy_whole(frame, rows, places["vdata"], access, lanes, whole, store)
+        _copy_whole(frame, rows, places["vdata"], access.addresses, lanes, whole, store)
         return
     # A swizzled access at no multiple of the element's bytes: bytes go one by one.
     torn = access.resource.swizzle & by_bytes.any_torn(rows, access.offsets, lanes)
@@ -375,34 +389,26 @@ def _by_element(
     frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, whole: Any, store: bool
 ) -> None:
     if rows.lane_bytes <= ELEMENT:
-        _copy_whole(frame, rows, vdata, access, lanes, whole, store)
+        _copy_whole(frame, rows, vdata, access.addresses, lanes, whole, store)
         return
     # Dwords go one by one in lanes of which only some are in range. A swizzled buffer has them apart in all lanes.
     at_once = where(access.resource.swizzle, 0, whole)
-    _copy_whole(frame, rows, vdata, access, lanes, at_once, store)
+    _copy_whole(frame, rows, vdata, access.addresses, lanes, at_once, store)
     rest = lanes & in_range(access, 0, ELEMENT) & ~at_once
     with frame.build.if_then(rest != 0, likely=False):
         _by_dword(frame, rows, vdata, access, rest, store)
 
 
 def _copy_whole(
-    frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, fits: Any, store: bool
+    frame: Frame, rows: StagedRows, vdata: OperandPlace, addresses: Addresses, lanes: Any, fits: Any, store: bool
 ) -> None:
     registers = frame.operand(vdata.slot)
-    copy = GlobalAccess(frame, access.addresses, rows.lane_bytes, store, unrolled=False)
+    copy = GlobalAccess(frame, addresses, rows.lane_bytes, store, straight=False, together=False)
     if store:
-        write_staged(frame, rows, [frame.row(registers, i) for i in range(rows.registers)])
-        copy.run(fits)
-        return
+        stage_registers(frame, rows, registers)
     copy.run(fits)
-    _write_loaded(frame, rows, registers, lanes, fits)
-
-
-def _write_loaded(frame: Frame, rows: StagedRows, registers: Any, lanes: Any, fits: Any) -> None:
-    """Writes loaded rows to registers: 0 for active lanes that were out of range."""
-    mask, valid = frame.lanes(lanes), frame.lanes(fits)
-    for number, row in enumerate(read_staged(frame, rows)):
-        frame.write_row(registers, number, where(valid, row, 0), mask)
+    if not store:  # 0 for active lanes that were out of range
+        write_loaded(frame, rows, registers, lanes, fits)
 
 
 def _by_dword(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, store: bool) -> None:
@@ -412,12 +418,12 @@ def _by_dword(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneA
     def copy_dword(number: IrValue) -> tuple[()]:
         register, byte = registers.at(number * ROW), number * 4
         fits = lanes & in_range(access, byte, 4)
-        copy = GlobalAccess(frame, _addresses(access, byte), 4, store, unrolled=False)
+        copy = GlobalAccess(frame, _addresses(access, byte), 4, store, straight=False, together=False)
         if store:
-            write_staged(frame, part, [frame.row(register)])
+            stage_registers(frame, part, register)
         copy.run(fits)
         if not store:
-            _write_loaded(frame, part, register, lanes, fits)
+            write_loaded(frame, part, register, lanes, fits)
         return ()
 
     frame.loop(rows.registers, copy_dword)

@@ -34,7 +34,7 @@ def load(frame: Frame, rows: StagedRows, address_of: OfByte, lanes_of: OfByte) -
     """Returns a load's registers, <64 x i32> each."""
 
     def load_byte(byte: IrValue) -> tuple[()]:
-        GlobalAccess(frame, address_of(byte), 1, False, unrolled=False).run(lanes_of(byte))
+        GlobalAccess(frame, address_of(byte), 1, False, straight=False, together=False).run(lanes_of(byte))
         _row(frame, byte).store(staging(frame).load(ROW), align=64)
         return ()
 
@@ -58,7 +58,7 @@ def store(frame: Frame, rows: StagedRows, registers: list[IrValue], address_of: 
 
     def store_byte(byte: IrValue) -> tuple[()]:
         staging(frame).store(_row(frame, byte).load(ROW, align=64), align=64)
-        GlobalAccess(frame, address_of(byte), 1, True, unrolled=False).run(lanes_of(byte))
+        GlobalAccess(frame, address_of(byte), 1, True, straight=False, together=False).run(lanes_of(byte))
         return ()
 
     frame.loop(rows.lane_bytes, store_byte)

@@ -6,6 +6,8 @@ and the code for any lanes as an alternative. `vmem.WAYS` assigns functions to i
 
 from __future__ import annotations
 
+from functools import partial
+
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
@@ -16,7 +18,7 @@ from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory import scratch
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic
-from simgpu.memory.lane_copy import Narrow, StagedRows, read_staged, rows_of, write_staged
+from simgpu.memory.lane_copy import Narrow, rows_of, stage_registers, write_loaded
 from simgpu.memory.lds import LDSAccess
 from simgpu.memory.lds_dma import load_to_lds
 from simgpu.memory.whole_wave import direct, direct_global
@@ -28,7 +30,7 @@ def signed_offset(frame: Frame, place: OperandPlace) -> IrValue:
 
 
 def global_addresses(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
-    """Returns <64 x i64>: vaddr (64 bits), or saddr + vaddr (32 bits), plus the signed offset."""
+    """Returns 64-bit addresses of the lanes: vaddr (64 bits), or saddr + vaddr (32 bits), plus the signed offset."""
     offset = signed_offset(frame, places["offset"])
     if "saddr" not in places:
         return frame.read_wide(frame.operand(places["vaddr"].slot), 64) + offset
@@ -40,12 +42,12 @@ def global_addresses(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
 
 def to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """Emits a load to LDS."""
-    load_to_lds(frame, inst, places, global_addresses(frame, places), lanes)
+    load_to_lds(frame, inst, places, partial(global_addresses, frame, places), lanes)
 
 
 def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """Emits a global atomic."""
-    global_atomic(frame, inst, places, global_addresses(frame, places), lanes)
+    global_atomic(frame, inst, places, partial(global_addresses, frame, places), lanes)
 
 
 def _registers(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> IrValue:
@@ -95,27 +97,19 @@ def any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], 
     """Emits a global load or store of any lanes."""
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
-    addresses = global_addresses(frame, places)
     narrow = None
     if "saddr" in places and "vaddr" in places:
         start = frame.operand(places["saddr"].slot).load(I64) + signed_offset(frame, places["offset"])
         narrow = Narrow(frame.operand(places["vaddr"].slot), start)
-    compact = direct.serves(frame, rows)
-    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow, compact=compact)
+    rare = direct.serves(frame, rows)
+    addresses = partial(global_addresses, frame, places)
+    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow, together=not rare)
+    registers = _registers(frame, inst, places)
     if memory.op == "store":
-        source = frame.operand(places["vdata"].slot)
-        write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
-        access.run(lanes)
-        return
+        stage_registers(frame, rows, registers)
     access.run(lanes)
-    load_result(frame, rows, places["vdst"], lanes)
-
-
-def load_result(frame: Frame, rows: StagedRows, vdst: OperandPlace, lanes: IrValue) -> None:
-    target = frame.operand(vdst.slot)
-    mask = frame.lanes(lanes)
-    for number, row in enumerate(read_staged(frame, rows)):
-        frame.write_row(target, number, row, mask)
+    if memory.op == "load":
+        write_loaded(frame, rows, registers, lanes)
 
 
 def flat_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
@@ -141,9 +135,9 @@ def flat_atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]
     shared, own, elsewhere = _spaces(frame, places, lanes)
     low = addresses & 0xFFFFFFFF
     with build.if_then(shared != 0, likely=False):
-        base = LDSAccess(frame, low, memory.bits // 8).base.address()
-        LDSAccess(frame, low, memory.bits // 8).check(shared)
-        host = low + base
+        access = LDSAccess(frame, low, memory.bits // 8)
+        access.check(shared)
+        host = low + access.base.address()
         global_atomic(frame, inst, places, host, shared, host_addresses=True)
         observe(frame, Access("lds", low, shared, memory.bits // 8, True, True, True))
     with build.if_then(elsewhere != 0):
@@ -160,14 +154,14 @@ def _flat_lanes(
     shared, own, elsewhere = _spaces(frame, places, lanes)
     low = addresses & 0xFFFFFFFF
     store = memory.op == "store"
+    registers = _registers(frame, inst, places)
     if store:
-        source = frame.operand(places["vdata"].slot)
-        write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
+        stage_registers(frame, rows, registers)
     with build.if_then(shared != 0, likely=False):
         LDSAccess(frame, low, rows.lane_bytes).copy(shared, store)
     with build.if_then(elsewhere != 0):
         GlobalAccess(frame, addresses, rows.lane_bytes, store).run(elsewhere)
     if not store:
-        load_result(frame, rows, places["vdst"], shared | elsewhere)
+        write_loaded(frame, rows, registers, shared | elsewhere)
     with build.if_then(own != 0, likely=False):
         scratch.access(frame, inst, places, low, own)

@@ -16,8 +16,8 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I8, I16, I32, I64, IrValue, join_vectors, where
-from simgpu.machine.wave_frame import ALL_LANES, ROW32
+from simgpu.machine.values import I1, I8, I16, I32, I64, IrValue, join_vectors, where
+from simgpu.machine.wave_frame import ALL_LANES
 
 WIDE64 = ir.VectorType(I64, LANES)
 GROUP = 16  # lanes that are copied at a time: one vector of 16 dwords
@@ -117,40 +117,67 @@ def rows_of(inst: Instruction) -> StagedRows:
 
 
 def read_staged(frame: Frame, rows: StagedRows) -> list[IrValue]:
-    """Reads staged registers as <64 x i32> rows. A d16 load clears the other half.
+    """Reads staged registers as rows of the lanes that code is emitted for. A d16 load clears the other half.
 
     The ISA guides say that it keeps it. With SRAM-ECC, which all of these GPUs have, a load writes whole registers: LLVM assumes
     nothing about the other half (`d16PreservesUnusedBits`), and Tensile's kernels need zeros there (its `HasEccHalf`).
     """
-    base = staging(frame)
     if rows.bits >= 32:
-        return [base.at(part * ROW).load(ROW32) for part in range(rows.registers)]
-    narrow = base.load(ir.VectorType(ir.IntType(rows.bits), LANES), align=1)
+        return [frame.row(staging(frame), part) for part in range(rows.registers)]
+    return [load_narrow(frame, rows, frame.at_lanes(staging(frame), rows.lane_bytes))]
+
+
+def load_narrow(frame: Frame, rows: StagedRows, place: IrValue) -> IrValue:
+    """Returns a row of consecutive elements below 32 bits, from a pointer on; see `read_staged`."""
+    narrow = place.load(ir.VectorType(ir.IntType(rows.bits), frame.together), align=1)
     extend = IrValue.sext if rows.sign else IrValue.zext
     if not rows.d16:
-        return [extend(narrow, I32)]
+        return extend(narrow, I32)
     wide = extend(narrow, I16).zext(I32)
-    return [wide if rows.d16 == "lo" else wide << 16]
+    return wide if rows.d16 == "lo" else wide << 16
 
 
 def write_staged(frame: Frame, rows: StagedRows, registers: list[IrValue]) -> None:
     """Writes register rows as staged bytes, lane after lane."""
-    base = staging(frame)
+    base = frame.at_lanes(staging(frame), rows.lane_bytes)
     if rows.bits >= 32:
         base.store(interleave_rows(registers))
-        return
-    row = registers[0] >> 16 if rows.d16 == "hi" else registers[0]
-    base.store(row.trunc(ir.IntType(rows.bits)), align=1)
+    else:
+        store_narrow(rows, base, registers[0])
+
+
+def store_narrow(rows: StagedRows, place: IrValue, row: IrValue) -> None:
+    """Stores a row as consecutive elements below 32 bits, from a pointer on."""
+    place.store((row >> 16 if rows.d16 == "hi" else row).trunc(ir.IntType(rows.bits)), align=1)
+
+
+def stage_registers(frame: Frame, rows: StagedRows, source: IrValue) -> None:
+    """Writes the registers from pointer `source` on as staged bytes, lane after lane."""
+    frame.by_groups(GROUP, lambda: write_staged(frame, rows, [frame.row(source, part) for part in range(rows.registers)]))
+
+
+def write_loaded(
+    frame: Frame, rows: StagedRows, target: IrValue, lanes: IrValue | None, valid: IrValue | None = None
+) -> None:
+    """Writes staged rows to the registers from pointer `target` on, in the lanes of a mask (None: in all); 0 in those that are not
+    `valid`."""
+
+    def write() -> None:
+        mask = None if lanes is None else frame.lanes(lanes)
+        for number, row in enumerate(read_staged(frame, rows)):
+            frame.write_row(target, number, row if valid is None else where(frame.lanes(valid), row, 0), mask)
+
+    frame.by_groups(GROUP, write)
 
 
 def interleave_rows(registers: list[IrValue]) -> IrValue:
     """Joins registers r0, r1.. into one vector r0[0], r1[0].., r0[1], ..."""
     if len(registers) == 1:
         return registers[0]
-    count = len(registers)
+    count, lanes = len(registers), registers[0].lanes
     padded = registers + [registers[-1]] * (4 - count if count == 3 else 0)
-    whole = join_vectors(padded, LANES * len(padded))[0]
-    return whole.shuffle([part * LANES + lane for lane in range(LANES) for part in range(count)])
+    whole = join_vectors(padded, lanes * len(padded))[0]
+    return whole.shuffle([part * lanes + lane for lane in range(lanes) for part in range(count)])
 
 
 @dataclass(frozen=True)
@@ -167,53 +194,115 @@ class Narrow:
         return offset.sext(I64) if self.signed else offset.zext(I64)
 
 
+Addresses = IrValue | Callable[[], IrValue]  # <64 x i64>, or a function that emits those of a group of lanes (`Frame.by_groups`)
+
+
+class Spill:
+    """Addresses of the lanes (or offsets in LDS) in the wave's ADDRESSES, u64 each.
+
+    addresses: None if they are there already. Hooks may use ADDRESSES, too: `restore` writes the addresses again.
+    """
+
+    def __init__(self, frame: Frame, addresses: Addresses | None) -> None:
+        self.frame = frame
+        self._place = frame.at(frame.wave, layout.ADDRESSES)
+        self._hooked = bool(frame.hooks)
+        self._made: IrValue | None = None  # <64 x i64>, for hooks
+        if addresses is None:
+            return
+        if isinstance(addresses, IrValue) or self._hooked:
+            self._made = addresses if isinstance(addresses, IrValue) else addresses()
+            self._place.store(self._made, align=64)
+            return
+        make = addresses
+        frame.by_groups(GROUP, lambda: frame.at_lanes(self._place, 8).store(make(), align=64))
+
+    def restore(self) -> None:
+        """Writes the addresses again if hooks may have overwritten them."""
+        if self._hooked and self._made is not None:
+            self._place.store(self._made, align=64)
+
+    @property
+    def made(self) -> IrValue:
+        """The addresses as <64 x i64>, for hooks."""
+        assert self._made is not None
+        return self._made
+
+    def of(self, lane: Any) -> IrValue:
+        """Returns a lane's address, i64."""
+        return self._place.at(lane * 8).load(I64, align=8)
+
+    def lanes_with(self, condition: Callable[[IrValue], IrValue]) -> IrValue:
+        """Returns the mask (i64) of the lanes whose addresses fulfil a condition."""
+        return self.frame.mask_by_groups(GROUP, lambda: condition(self._group()))
+
+    def _group(self) -> IrValue:
+        return self.frame.at_lanes(self._place, 8).load(ir.VectorType(I64, self.frame.together), align=64)
+
+    def is_contiguous(self, lane_bytes: int) -> IrValue:
+        """Returns i1: each lane's bytes follow the previous lane's."""
+        frame = self.frame
+
+        def compare(mask: IrValue, start: IrValue) -> list[IrValue]:
+            group = self._group()
+            steps = ir.Constant(group.type, [lane_bytes * lane for lane in range(group.lanes)])
+            return [mask | frame.mask(group == start + steps), start + lane_bytes * group.lanes]
+
+        mask, _ = frame.by_groups(GROUP, compare, [frame.value(constant(0)), self.of(0)])
+        return frame.value(mask) == ALL_LANES
+
+
 class LaneCopy:
     """Copies between staging and memory for the lanes of a mask.
 
-    addresses: <64 x i64>, device addresses (or LDS offsets). narrow: the same addresses as a common start and 32-bit offsets, if
+    addresses: device addresses (or LDS offsets). narrow: the same addresses as a common start and 32-bit offsets, if
     they have this form. Staged data of a store is lane after lane; that of a load is row after row (`read_staged`).
+    straight: True to emit code of its own for 64 consecutive lanes. together: True to emit code of its own for 64 lanes of 4, 8 or
+    16 bytes, wherever they are. All others take a loop over the lanes, which compiles quickly.
     """
 
     def __init__(
         self,
         frame: Frame,
-        addresses: Any,
+        addresses: Spill,
         lane_bytes: int,
         to_memory: bool,
         narrow: Narrow | None = None,
+        straight: bool = True,
+        together: bool = True,
     ) -> None:
         self.frame = frame
         self.addresses = addresses
         self.lane_bytes = lane_bytes
         self.to_memory = to_memory
         self.narrow = narrow
-        # False for rare accesses: a loop over the lanes, which compiles quickly.
-        self.unrolled = True
-        # True if compile time matters more than speed: lanes that are not consecutive take the loop, too.
-        self.compact = False
-        self.first = addresses[0]
-        expected = self.first + lane_numbers(lane_bytes)
-        self.contiguous = (addresses == expected).bitcast(I64) == ALL_LANES
+        self.straight = straight
+        self.together = together and lane_bytes in (4, 8, 16)
+        self.contiguous = addresses.is_contiguous(lane_bytes) if straight or frame.hooks else frame.value(ir.Constant(I1, 0))
 
     def run(self, lanes: Any, host_of: Callable[[Any], IrValue]) -> None:
         """Copies the lanes of the i64 mask; `host_of(i64 address)` returns its host pointer."""
-        build = self.frame.build
-        if not self.unrolled:
-            self._copy_some(lanes, host_of)
+        build, everyone = self.frame.build, self.frame.value(lanes) == ALL_LANES
+        self.addresses.restore()
+
+        def by_places() -> None:
+            if not self.together:
+                self._copy_some(lanes, host_of)
+                return
+            with build.if_else(everyone) as (all_lanes, some_lanes):
+                with all_lanes:
+                    self._all(self._places(host_of))
+                with some_lanes:
+                    self._copy_some(lanes, host_of)
+
+        if not self.straight:
+            by_places()
             return
-        everyone = self.frame.value(lanes) == ALL_LANES
         with build.if_else(everyone & self.contiguous) as (then, otherwise):
             with then:
-                self._straight(host_of(self.first))
+                self._straight(host_of(self.addresses.of(0)))
             with otherwise:
-                if self.lane_bytes in (4, 8, 16) and not self.compact:
-                    with build.if_else(everyone) as (all_lanes, some_lanes):
-                        with all_lanes:
-                            self._all(self._places(host_of))
-                        with some_lanes:
-                            self._copy_some(lanes, host_of)
-                else:
-                    self._copy_some(lanes, host_of)
+                by_places()
 
     def clear(self) -> None:
         """Zeroes the bytes that a load would stage."""
@@ -221,26 +310,15 @@ class LaneCopy:
             staging(self.frame).at(at).store(ir.Constant(ir.VectorType(I8, 64), None), align=64)
 
     def _copy_some(self, lanes: Any, host_of: Callable[[Any], IrValue]) -> None:
-        self._spill()
         each_lane(self.frame, lanes, lambda lane: self._copy_one(lane, host_of))
 
     def _places(self, host_of: Callable[[Any], IrValue]) -> Places:
         """Returns host pointers of the lanes of a group."""
         narrow = self.narrow
         if narrow is None:
-            self._spill()
-            return lambda group: [host_of(self._address((group << 7) + 8 * lane)) for lane in range(GROUP)]
+            return lambda group: [host_of(self.addresses.of((group << 4) + lane)) for lane in range(GROUP)]
         base = host_of(narrow.start)
         return lambda group: [base.at(narrow.step((group << 4) + lane)) for lane in range(GROUP)]
-
-    def _spill(self) -> None:
-        self._spill_area().store(self.addresses, align=64)
-
-    def _spill_area(self) -> IrValue:
-        return self.frame.at(self.frame.wave, layout.ADDRESSES)
-
-    def _address(self, at: int | IrValue) -> IrValue:
-        return self._spill_area().at(at).load(I64, align=8)
 
     def _straight(self, place: IrValue) -> None:
         """Copies lanes that are consecutive in memory: whole vectors at once."""
@@ -263,7 +341,7 @@ class LaneCopy:
 
     def _copy_one(self, lane: IrValue, host_of: Callable[[Any], IrValue]) -> None:
         """Copies one lane's bytes. 8 and 16 bytes are copied at once: kernels store a value and its flag in one word."""
-        stage, place = staging(self.frame), host_of(self._address(lane * 8))
+        stage, place = staging(self.frame), host_of(self.addresses.of(lane))
         if self.to_memory or self.lane_bytes <= 4:
             mine = stage.at(lane * self.lane_bytes)
             source, target = (mine, place) if self.to_memory else (place, mine)
@@ -328,17 +406,14 @@ def load_transposed(places: list[IrValue]) -> list[IrValue]:
     return [mix(ab[h], cd[h], pattern) for h in (0, 1) for pattern in (first, second)]
 
 
-def first_lane_fault(frame: Frame, kind: int, addresses: Any, lanes: Any) -> None:
+def first_lane_fault(frame: Frame, kind: int, addresses: Spill, lanes: Any) -> None:
     """Returns with a fault of the lowest lane of the mask, which is not empty."""
-    spilled = frame.at(frame.wave, layout.ADDRESSES)
-    spilled.store(addresses, align=8)
     lane = first_lane(frame, lanes)
-    address = spilled.at(lane * 8).load(I64, align=8)
-    frame.fault(kind, address, lane.trunc(I32))
+    frame.fault(kind, addresses.of(lane), lane.trunc(I32))
 
 
 def is_inside(offsets: IrValue, limit: IrValue, lane_bytes: int) -> IrValue:
-    """Returns <64 x i1>: offset + lane_bytes <= limit, for i64 offsets that may have wrapped."""
+    """Returns an i1 a lane: offset + lane_bytes <= limit, for i64 offsets that may have wrapped."""
     room = limit - lane_bytes
     enough = limit.unsigned >= lane_bytes
     return where(enough, offsets.unsigned <= room, 0)

@@ -6,6 +6,7 @@ which compilers emit).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -24,18 +25,23 @@ from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.values import I8, I16, I32, I64, IrValue
 from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory.lane_copy import (
+    Addresses,
     LaneCopy,
     Narrow,
+    Spill,
     StagedRows,
     first_lane,
     first_lane_fault,
     interleave_rows,
     is_inside,
     lane_numbers,
+    load_narrow,
     popcount,
     read_staged,
+    stage_registers,
     staging,
-    write_staged,
+    store_narrow,
+    write_loaded,
 )
 from simgpu.memory.whole_wave import direct
 
@@ -60,18 +66,25 @@ def plan(inst: Instruction, plan: Plan) -> dict[str, OperandPlace]:
     return places
 
 
+def lds_base(frame: Frame) -> IrValue:
+    """Returns the host pointer to the workgroup's LDS."""
+    return frame.state(layout.LDS_BASE, I64).pointer()
+
+
 class LDSAccess:
-    """Emits checked copies between staging and LDS. offsets: <64 x i64>."""
+    """Emits checked copies between staging and LDS. straight, together: see `LaneCopy`."""
 
     def __init__(
-        self, frame: Frame, offsets: Any, lane_bytes: int, narrow: Narrow | None = None, compact: bool = False
-    ) -> None:
+        self, frame: Frame, offsets: Addresses, lane_bytes: int, narrow: Narrow | None = None, straight: bool = True,
+        together: bool = True,
+    ) -> None:  # fmt: skip
         self.frame = frame
-        self.offsets = offsets
+        self.offsets = Spill(frame, offsets)
         self.lane_bytes = lane_bytes
         self.narrow = narrow
-        self.compact = compact
-        self.base = frame.state(layout.LDS_BASE, I64).pointer()
+        self.straight = straight
+        self.together = together
+        self.base = lds_base(frame)
 
     def check(self, lanes: IrValue) -> None:
         outside = lanes & ~self._inside()
@@ -79,21 +92,26 @@ class LDSAccess:
             first_lane_fault(self.frame, Fault.LDS, self.offsets, outside)
 
     def copy(self, lanes: IrValue, to_memory: bool) -> None:
-        copy = LaneCopy(self.frame, self.offsets, self.lane_bytes, to_memory, self.narrow)
-        copy.compact = self.compact
+        frame, offsets = self.frame, self.offsets
+        copy = LaneCopy(frame, offsets, self.lane_bytes, to_memory, self.narrow, self.straight, self.together)
         if to_memory:
             self.check(lanes)
         else:
             lanes = self._lanes_to_read(lanes, copy)
-        access = Access("lds", self.offsets, lanes, self.lane_bytes, not to_memory, to_memory, contiguous=copy.contiguous)
+        if not frame.hooks:
+            copy.run(lanes, self.base.at)
+            return
+        access = Access(
+            "lds", offsets.made, lanes, self.lane_bytes, not to_memory, to_memory, contiguous=copy.contiguous
+        )
         if to_memory:
-            overwrites(self.frame, access)
+            overwrites(frame, access)
         copy.run(lanes, self.base.at)
-        observe(self.frame, access)
-
+        observe(frame, access)
 
     def _inside(self) -> IrValue:
-        return is_inside(self.offsets, self.frame.state(layout.LDS_SIZE, I64), self.lane_bytes).bitcast(I64)
+        size = self.frame.state(layout.LDS_SIZE, I64)
+        return self.offsets.lanes_with(lambda group: is_inside(group, size, self.lane_bytes))
 
     def _lanes_to_read(self, lanes: IrValue, copy: LaneCopy) -> IrValue:
         """Returns the lanes inside LDS, and stages zeros for the others. Unless all read one address in `NO_LDS`, keeps the record
@@ -102,11 +120,9 @@ class LDSAccess:
         inside = self._inside()
         outside = lanes & ~inside
         with frame.build.if_then(outside != 0, likely=False):
-            spilled = frame.at(frame.wave, layout.ADDRESSES)
-            spilled.store(self.offsets, align=8)
-            first = spilled.at(first_lane(frame, lanes) * 8).load(I64, align=8)
+            first = self.offsets.of(first_lane(frame, lanes))
             is_far = (first.unsigned >= NO_LDS.start) & (first.unsigned < NO_LDS.stop)
-            others = lanes & (self.offsets != frame.splat(first)).bitcast(I64)
+            others = lanes & self.offsets.lanes_with(lambda group: group != first)
             with frame.build.if_then((others != 0) | ~is_far, likely=False):
                 with frame.build.if_then(frame.context(layout.CTX_LDS_FAULTS) != 0, likely=False):
                     first_lane_fault(frame, Fault.LDS, self.offsets, outside)
@@ -117,9 +133,9 @@ class LDSAccess:
 
 
 def offsets_of(frame: Frame, address: OperandPlace | None, offset: OperandPlace, scale: int) -> IrValue:
-    """Returns addr + offset·scale modulo 2^32, as <64 x i64>.
+    """Returns addr + offset·scale modulo 2^32 of the lanes that code is emitted for, as i64.
 
-    Without an address (addtid) it is M0[15:0] + offset + 4·lane.
+    Without an address (addtid) it is M0[15:0] + offset + 4·lane, of all 64 lanes.
     """
     start = frame.slot(offset.slot) * scale
     if address is None:
@@ -135,6 +151,9 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> No
     rows = StagedRows(memory.bits, memory.sign, memory.d16)
     in_rows = frame.hooks and memory.bits == direct.CHUNK * 8 and take_rows(frame)
     staged = memory.op == "store" and frame.hooks and not in_rows  # the hooks read the staged data
+    if rows.bits < 32 and "addr" in places and not (frame.hooks or frame.dry):
+        _narrow(frame, inst, places, rows, lanes)
+        return
     if "addr" not in places or memory.transpose or staged or not direct.serves(frame, rows):
         _any_lanes(frame, inst, places, rows, lanes)
         return
@@ -157,6 +176,22 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> No
                 _whole_or_not(frame, inst, places, rows, lanes, spans, whole)
             else:
                 _any_lanes(frame, inst, places, rows, lanes)
+
+
+def _narrow(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], rows: StagedRows, lanes: IrValue) -> None:
+    """Emits a load or store below 32 bits: at once if 64 lanes are consecutive, else through staging."""
+    (span,) = spans_of(frame, inst, places)
+    first = direct.first_offset(span)
+    fits = (first + LANES * rows.lane_bytes).unsigned <= frame.state(layout.LDS_SIZE, I64)
+    with frame.build.if_else((lanes == ALL_LANES) & fits & direct.in_a_row(span)) as (then, otherwise):
+        with then:
+            place = lds_base(frame).at(first)
+            if "vdst" in places:
+                frame.write_row(frame.operand(places["vdst"].slot), 0, load_narrow(frame, rows, place), None)
+            else:
+                store_narrow(rows, place, frame.row(frame.operand(places["data0"].slot)))
+        with otherwise:
+            _any_lanes(frame, inst, places, rows, lanes)
 
 
 def _whole_or_not(
@@ -199,7 +234,7 @@ def spans_of(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], b
     """Returns the one or two spans that a load or store accesses, in LDS or in a block of the same size at pointer `block`."""
     memory = inst.spec.memory
     assert memory is not None
-    base = frame.state(layout.LDS_BASE, I64).pointer() if block is None else block
+    base = lds_base(frame) if block is None else block
     lane_bytes = memory.bits // 8
     room = frame.state(layout.LDS_SIZE, I64) - lane_bytes
     distances = frame.operand(places["addr"].slot)
@@ -211,7 +246,7 @@ def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
     """Emits an access with any mask and offsets: through staging."""
     memory = inst.spec.memory
     assert memory is not None
-    mask = frame.lanes(lanes)
+    straight = bool(frame.hooks) or frame.dry or rows.bits == 96  # others: `emit` did, or lane by lane
     results: list[Any] = []
     for name, data, scale in _parts(inst):
         address = places.get("addr")
@@ -219,21 +254,22 @@ def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
         if address:  # offsets in bounds are signed ones, because the immediate has fewer than 31 bits
             start = frame.slot(places[name].slot).zext(I64) * scale
             narrow = Narrow(frame.operand(address.slot), start, signed=True)
-        offsets = offsets_of(frame, address, places[name], scale)
-        access = LDSAccess(frame, offsets, rows.lane_bytes, narrow, compact=direct.serves(frame, rows))
+        make = partial(offsets_of, frame, address, places[name], scale)
+        offsets: Addresses = make if address else make()
+        access = LDSAccess(frame, offsets, rows.lane_bytes, narrow, straight, together=not direct.serves(frame, rows))
         if memory.op == "store":
-            source = frame.operand(places[data].slot)
-            write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
+            stage_registers(frame, rows, frame.operand(places[data].slot))
             access.copy(lanes, True)
-        else:
-            access.copy(lanes, False)
-            if memory.transpose:
-                transpose(frame, memory.bits, memory.transpose)
+            continue
+        access.copy(lanes, False)
+        if memory.transpose:
+            transpose(frame, memory.bits, memory.transpose)
+        if memory.count == 1:
+            write_loaded(frame, rows, frame.operand(places["vdst"].slot), lanes)
+        else:  # the registers may hold the addresses
             results.extend(read_staged(frame, rows))
-    if memory.op == "load":
-        target = frame.operand(places["vdst"].slot)
-        for number, row in enumerate(results):
-            frame.write_row(target, number, row, mask)
+    for number, row in enumerate(results):
+        frame.write_row(frame.operand(places["vdst"].slot), number, row, frame.lanes(lanes))
 
 
 def transpose(frame: Frame, bits: int, element_bits: int) -> None:

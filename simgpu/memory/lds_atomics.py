@@ -21,7 +21,7 @@ from simgpu.machine.operands import OperandPlace
 from simgpu.machine.rounding import ops_of
 from simgpu.machine.values import I32, I64, IrValue, where
 from simgpu.memory.lane_copy import constant, each_lane, popcount, staging
-from simgpu.memory.lds import LDSAccess, joined_scalar, offsets_of, stage_operand, typed_scalar
+from simgpu.memory.lds import LDSAccess, joined_scalar, lds_base, offsets_of, stage_operand, typed_scalar
 
 
 def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
@@ -64,14 +64,12 @@ def _each_lane(frame: Frame, inst: Instruction, offsets: Any, data: list[Operand
     area = LANES * bits // 8
     access = LDSAccess(frame, offsets, bits // 8)
     access.check(lanes)
-    spilled = frame.at(frame.wave, layout.ADDRESSES)
-    spilled.store(offsets, align=8)
     for number, place in enumerate(data):
         stage_operand(frame, frame.operand(place.slot), bits, number * area)
     returned = staging(frame).at(len(data) * area)
 
     def update_lane(lane: IrValue) -> None:
-        offset = spilled.at(lane * 8).load(I64, 8)
+        offset = access.offsets.of(lane)
         mine = lane * (bits // 8)
         staged = [staging(frame).at(number * area) for number in range(len(data))]
         values = [part.at(mine).load(kind) for part in staged]
@@ -115,7 +113,7 @@ def _combine_pairs(frame: Frame, inst: Instruction, places: dict[str, OperandPla
     first = where(packed, address & 0x1FFFF, address)
     second = first + (distance << 2)
     wide = [row.zext(I64) for row in (first, second)]
-    base = LDSAccess(frame, wide[0], bits // 8).base
+    base = lds_base(frame)
     places_at = [frame.at(frame.wave, layout.ADDRESSES), staging(frame)]
     for offsets in wide:
         LDSAccess(frame, offsets, bits // 8).check(lanes)
@@ -142,11 +140,10 @@ def count(frame: Frame, places: dict[str, OperandPlace], control: ControlKind) -
     size = frame.state(layout.LDS_SIZE, I64)
     with frame.build.if_then((offset + 4).unsigned > size, likely=False):
         frame.fault(Fault.LDS, offset, ir.Constant(I32, -1))
-    access = LDSAccess(frame, frame.splat(offset), 4)
-    place = access.base.at(offset)
+    place = lds_base(frame).at(offset)
     lanes = frame.exec_bits()
     old = place.load(I32, align=1)
     amount = popcount(frame, lanes).trunc(I32)
     place.store(old + amount if control is ControlKind.APPEND else old - amount, align=1)
-    observe(frame, Access("lds", access.offsets, constant(1), 4, True, True, True))
+    observe(frame, Access("lds", frame.splat(offset), constant(1), 4, True, True, True))
     frame.write_row(frame.operand(places["vdst"].slot), 0, frame.splat(old), frame.lanes(lanes))

@@ -19,15 +19,15 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I64, IrValue, where
 from simgpu.memory.any_lanes import GlobalAccess
-from simgpu.memory.lane_copy import StagedRows, lane_numbers, read_staged, rows_of, write_staged
-from simgpu.memory.lds import LDSAccess
+from simgpu.memory.lane_copy import Addresses, StagedRows, lane_numbers, read_staged, rows_of, write_staged
+from simgpu.memory.lds import LDSAccess, lds_base
 
 
 def load_to_lds(
     frame: Frame,
     inst: Instruction,
     places: dict[str, OperandPlace],
-    addresses: Any,
+    addresses: Addresses,
     lanes: Any,
     in_range: Any | None = None,
 ) -> None:
@@ -51,7 +51,7 @@ def store_rows(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
 
 
 def store_from_lds(
-    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], addresses: Any, lanes: Any
+    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], addresses: Addresses, lanes: Any
 ) -> None:
     """Copies each active lane's dword from its place in LDS to its device address."""
     rows = StagedRows(32)
@@ -64,7 +64,7 @@ def block_of(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], l
     """Returns the destination of all lanes' bytes in LDS, as a host pointer, and i1: True if it is in bounds."""
     first, size = _first_offset(frame, inst, places), frame.state(layout.LDS_SIZE, I64)
     fits = (first + LANES * lane_bytes).unsigned <= size
-    return frame.state(layout.LDS_BASE, I64).pointer().at(first), fits & (first.signed >= 0)
+    return lds_base(frame).at(first), fits & (first.signed >= 0)
 
 
 def address_bits(inst: Instruction) -> int:

@@ -19,7 +19,7 @@ from simgpu.machine.values import I32, I64, IrValue
 from simgpu.memory import by_bytes, private_rows
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import demand_alignment, global_atomic
-from simgpu.memory.lane_copy import WIDE64, StagedRows, is_inside, lane_numbers, read_staged, rows_of, staging, write_staged
+from simgpu.memory.lane_copy import WIDE64, Spill, StagedRows, is_inside, lane_numbers, read_staged, rows_of, staging, write_staged
 from simgpu.memory.lds_dma import store_rows
 from simgpu.memory.private_rows import PrivateBlock
 
@@ -139,7 +139,7 @@ def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], off
     memory = inst.spec.memory
     assert memory is not None
     check(frame, offsets, memory.bits // 8, lanes)
-    demand_alignment(frame, offsets, memory.bits // 8, lanes)
+    demand_alignment(frame, Spill(frame, offsets), memory.bits // 8, lanes)
     if memory.bits == 32:
         global_atomic(frame, inst, places, addresses(frame, offsets), lanes)
         return

@@ -19,7 +19,7 @@ from simgpu.machine.values import I1, I32, I64, IrValue
 from simgpu.machine.wave_frame import PTR
 from simgpu.memory.buffers import is_raw, raw_addresses, read_resource
 from simgpu.memory.flat import global_addresses
-from simgpu.memory.lane_copy import constant, is_inside, rows_of
+from simgpu.memory.lane_copy import GROUP, constant, is_inside, rows_of
 
 
 def needless(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> Any | None:
@@ -51,11 +51,10 @@ def _last_allocation(frame: Frame) -> Any:
 
 def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], entry: Any) -> Any:
     """Returns i1: true if all active lanes' bytes are in the allocation."""
-    build = frame.build
-    base, size = (frame.load(frame.at(entry, field), I64, 8) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
-    offsets = build.sub(global_addresses(frame, places), frame.splat(base))
-    fits = is_inside(offsets, size, rows_of(inst).lane_bytes).bitcast(I64)
-    return build.icmp_unsigned("==", build.and_(frame.exec_bits(), build.not_(fits)), constant(0))
+    base, size = (frame.value(frame.load(frame.at(entry, field), I64, 8)) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
+    nbytes = rows_of(inst).lane_bytes
+    fits = frame.mask_by_groups(GROUP, lambda: is_inside(global_addresses(frame, places) - base, size, nbytes))
+    return (frame.exec_bits() & ~fits) == 0
 
 
 def _resource_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], entry: Any) -> Any:
@@ -71,10 +70,12 @@ def _resource_within(frame: Frame, inst: Instruction, places: dict[str, OperandP
     if not is_raw(inst):
         return linear & whole
 
-    def lanes_within() -> IrValue:
+    def is_within() -> IrValue:
         access = raw_addresses(frame, inst, places)
         inside = is_inside(access.addresses - base, size, rows_of(inst).lane_bytes)
-        apart = (access.offsets + access.soffset).unsigned >= resource.records  # out of range: nothing moves
-        return (frame.exec_bits() & ~(inside | apart).bitcast(I64)) == 0
+        return inside | ((access.offsets + access.soffset).unsigned >= resource.records)  # out of range: nothing moves
+
+    def lanes_within() -> IrValue:
+        return (frame.exec_bits() & ~frame.mask_by_groups(GROUP, is_within)) == 0
 
     return linear & frame.emit_choice(whole, lambda: frame.value(ir.Constant(I1, 1)), lanes_within)

@@ -7,6 +7,7 @@ table of rules for LLVM's operations covers every instruction with all its modif
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -37,6 +38,10 @@ class DryFrame(Frame):
     """Frame of a handler that will only compute shadows: every exit just returns, and nothing is counted."""
 
     dry = True
+
+    def by_groups(self, size: int, body: Callable[..., Sequence[Any] | None], state: Sequence[Any] = ()) -> list[Any]:
+        """Emits the body once, for all 64 lanes: a flag is of a whole row."""
+        return list(body(*state) or ())
 
     def count(self, table: int, index: Any, amount: Any) -> None:
         pass

@@ -37,6 +37,7 @@ from simgpu.memory.lane_copy import (
 )
 from simgpu.memory.lds_dma import block_of, load_to_lds, store_from_lds, store_rows
 from simgpu.memory.private_rows import PrivateBlock
+from simgpu.memory.whole_wave import direct_global
 from simgpu.memory.whole_wave.direct_global import DirectGlobal, DirectToLDS
 
 # GFX9 has no element size field: swizzled elements are dwords (LLVM, getScratchRsrcWords23).
@@ -287,8 +288,9 @@ def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes:
 
 
 def whole_wave(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """Emits a plain load or store of dwords, straight between memory and registers if possible, else for any buffer."""
-    access, plain = _as_raw(frame, inst, rows_of(inst), places, DirectGlobal)
+    """Emits a plain load or store, straight between memory and registers if possible, else for any buffer."""
+    rows = rows_of(inst)
+    access, plain = _as_raw(frame, inst, rows, places, direct_global.kind_of(rows))
     access.run(
         (lanes == ALL_LANES) & plain,
         frame.operand(places["vdata"].slot),
@@ -334,7 +336,7 @@ def _as_raw(
     resource = read_resource(frame, inst, places["srsrc"])
     offset = frame.slot(places["offset"].slot).zext(I64) + _soffset(frame, places["soffset"])
     room = resource.records - offset - rows.lane_bytes
-    access = kind(frame, resource.base + offset, frame.operand(places["vaddr"].slot), rows.lane_bytes, memory.op == "store", room)
+    access = kind(frame, resource.base + offset, frame.operand(places["vaddr"].slot), rows, memory.op == "store", room)
     return access, ~(resource.swizzle | resource.add_tid)
 
 

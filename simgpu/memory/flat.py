@@ -64,7 +64,7 @@ def whole_wave_of_offsets(frame: Frame, inst: Instruction, places: dict[str, Ope
     offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
     whole = lanes == ALL_LANES
     start = frame.operand(places["saddr"].slot).load(I64) + offset
-    access = DirectGlobal(frame, start, vaddr, rows.lane_bytes, memory.op == "store")
+    access = direct_global.kind_of(rows)(frame, start, vaddr, rows, memory.op == "store")
     access.run(whole, _registers(frame, inst, places), otherwise=lambda: any_lanes(frame, inst, places, lanes))
 
 
@@ -89,7 +89,7 @@ def _of_addresses(
     assert memory is not None
     offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
     whole = lanes == ALL_LANES
-    access, near = direct_global.of_addresses(frame, vaddr, offset, rows_of(inst).lane_bytes, memory.op == "store")
+    access, near = direct_global.of_addresses(frame, vaddr, offset, rows_of(inst), memory.op == "store")
     return access, whole & near
 
 

@@ -33,8 +33,14 @@ class Way(NamedTuple):
 
 
 def dwords(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-    """True if `whole_wave` serves an access of this width."""
+    """True if it moves 1, 2 or 4 dwords a lane, and no hooks do that."""
     return direct.serves(frame, rows_of(inst)) and mover(frame) is None
+
+
+def at_once(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
+    """True if `whole_wave` serves an access of this width."""
+    narrow = rows_of(inst).bits < 32 and not (frame.hooks or frame.dry)
+    return narrow or dwords(frame, inst, places)
 
 
 def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
@@ -59,7 +65,7 @@ def has_base(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -
 
 # The first row that fits an instruction is used. Rows for a whole wave also emit code for any lanes as an alternative.
 WAYS = (
-    Way("buffer", "plain", (raw, dwords), buffers.whole_wave),
+    Way("buffer", "plain", (raw, at_once), buffers.whole_wave),
     Way("buffer", "plain", (raw,), buffers.raw),
     Way("buffer", "plain", (), buffers.any_resource),
     Way("buffer", "to LDS", (raw, dwords, is_unobserved), buffers.whole_wave_to_lds),
@@ -70,12 +76,12 @@ WAYS = (
     Way("buffer", "atomic", (), buffers.atomic),
     Way("scratch", "plain", (), scratch.plain),
     Way("scratch", "to LDS", (), scratch.to_lds),
-    Way("global", "plain", (by_lane, dwords, has_base), flat.whole_wave_of_offsets),
-    Way("global", "plain", (by_lane, dwords), flat.whole_wave_of_addresses),
+    Way("global", "plain", (by_lane, at_once, has_base), flat.whole_wave_of_offsets),
+    Way("global", "plain", (by_lane, at_once), flat.whole_wave_of_addresses),
     Way("global", "plain", (), flat.any_lanes),
     Way("global", "to LDS", (), flat.to_lds),
     Way("global", "atomic", (), flat.atomic),
-    Way("flat", "plain", (dwords,), flat.whole_wave_flat),
+    Way("flat", "plain", (at_once,), flat.whole_wave_flat),
     Way("flat", "plain", (), flat.flat_lanes),
     Way("flat", "atomic", (), flat.flat_atomic),
 )  # fmt: skip

@@ -19,14 +19,14 @@ from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
 from simgpu.memory.any_lanes import field, hinted_entry, mark_lane, note_page
-from simgpu.memory.lane_copy import constant, each_lane
+from simgpu.memory.lane_copy import StagedRows, constant, each_lane, load_narrow, store_narrow
 from simgpu.memory.whole_wave import contiguous, direct
 from simgpu.memory.whole_wave.direct import BLOCK, GROUP, LINE, LaneSpan
 from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 
 class DirectGlobal:
-    """A load or store: lane l's `lane_bytes` bytes at device address `start` + dword l of `distances`.
+    """A load or store of rows: lane l's bytes are at device address `start` + dword l of `distances`.
 
     to_memory: True for a store. room: i64 or None, a bound on the distances in addition to the allocation's. streams: True if
     the start may move between executions, so that prefetching is of use.
@@ -37,12 +37,13 @@ class DirectGlobal:
         frame: Frame,
         start: IrValue,
         distances: IrValue,
-        lane_bytes: int,
+        rows: StagedRows,
         to_memory: bool,
         room: IrValue | None = None,
         streams: bool = True,
     ) -> None:
         self.frame = frame
+        self.rows = rows
         self.start = start
         self.to_memory = to_memory
         self.streams = streams
@@ -52,10 +53,10 @@ class DirectGlobal:
         here = self.offset.unsigned < size
         if to_memory:
             here = here & (field(self.entry, layout.ALLOC_WRITABLE) != 0)
-        left = where(here, size - lane_bytes - self.offset, -1)
+        left = where(here, size - rows.lane_bytes - self.offset, -1)
         if room is not None:
             left = where(room.signed < left, room, left)
-        self.span = LaneSpan(frame, distances, (start + delta).pointer(), left, lane_bytes)
+        self.span = LaneSpan(frame, distances, (start + delta).pointer(), left, rows.lane_bytes)
 
     def run(self, active: IrValue, registers: IrValue, otherwise: Callable[[], None]) -> None:
         """Loads or stores the registers if `active` (i1: all lanes) holds and all lanes are in bounds.
@@ -71,14 +72,11 @@ class DirectGlobal:
             self._run_whole(registers)
             return ir.Constant(I1, 1)
 
-        def run_apart() -> IrValue:
-            return frame.emit_choice(active & direct.all_in_bounds(self.span), lambda: self._run_apart(registers), general)
-
         def general() -> ir.Constant:
             otherwise()
             return ir.Constant(I1, 0)
 
-        served = frame.emit_choice(run, run_whole, run_apart)
+        served = frame.emit_choice(run, run_whole, lambda: self._elsewhere(active, registers, general))
         if frame.hooks:
             with frame.build.if_then(served):
                 access = Access(
@@ -105,6 +103,10 @@ class DirectGlobal:
         if not self.to_memory and self.streams and run.lane_bytes == direct.CHUNK:
             run.look_ahead(table, first, self._stride(run.start.address()))
         self._move_lines(run, registers)
+
+    def _elsewhere(self, active: IrValue, registers: IrValue, general: Callable[[], ir.Constant]) -> IrValue | ir.Constant:
+        """Serves lanes that are not consecutive, if all are in bounds. Returns i1: True if it did."""
+        return self.frame.emit_choice(active & direct.all_in_bounds(self.span), lambda: self._run_apart(registers), general)
 
     def _run_apart(self, registers: IrValue) -> ir.Constant:
         self._mark()
@@ -188,8 +190,26 @@ class DirectToLDS(DirectGlobal):
         direct.copy(self.span, registers)
 
 
+class DirectNarrow(DirectGlobal):
+    """A load or store of 1 or 2 bytes a lane; only consecutive lanes."""
+
+    def _elsewhere(self, active: IrValue, registers: IrValue, general: Callable[[], ir.Constant]) -> IrValue | ir.Constant:
+        return general()
+
+    def _move_lines(self, span: LaneSpan, registers: IrValue) -> None:
+        if self.to_memory:
+            store_narrow(self.rows, span.place(0), self.frame.row(registers))
+        else:
+            self.frame.write_row(registers, 0, load_narrow(self.frame, self.rows, span.place(0)), None)
+
+
+def kind_of(rows: StagedRows) -> type[DirectGlobal]:
+    """Returns the class for loads and stores of these rows."""
+    return DirectNarrow if rows.bits < 32 else DirectGlobal
+
+
 def of_addresses(
-    frame: Frame, addresses: IrValue, offset: IrValue, lane_bytes: int, to_memory: bool
+    frame: Frame, addresses: IrValue, offset: IrValue, rows: StagedRows, to_memory: bool
 ) -> tuple[DirectGlobal, IrValue]:
     """Returns an access at 64-bit addresses plus `offset` (i64); and i1: all are at most 4 GiB past the allocation's start.
 
@@ -206,7 +226,7 @@ def of_addresses(
         distances.at(group * LINE).store(ours - low, align=64)
         borrow = (ours.unsigned < low).zext(I32)
         far.append(theirs - high - borrow)
-    return DirectGlobal(frame, base, distances, lane_bytes, to_memory, streams=False), direct.no_bit(far)
+    return kind_of(rows)(frame, base, distances, rows, to_memory, streams=False), direct.no_bit(far)
 
 
 class Marks:

@@ -20,9 +20,9 @@ from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic
 from simgpu.memory.lane_copy import Narrow, rows_of, stage_registers, write_loaded
 from simgpu.memory.lds import LDSAccess
-from simgpu.memory.lds_dma import load_to_lds
+from simgpu.memory.lds_dma import block_of, load_to_lds
 from simgpu.memory.whole_wave import direct, direct_global
-from simgpu.memory.whole_wave.direct_global import DirectGlobal
+from simgpu.memory.whole_wave.direct_global import DirectGlobal, DirectToLDS
 
 
 def signed_offset(frame: Frame, place: OperandPlace) -> IrValue:
@@ -57,39 +57,37 @@ def _registers(frame: Frame, inst: Instruction, places: dict[str, OperandPlace])
     return frame.operand(places["vdata" if memory.op == "store" else "vdst"].slot)
 
 
-def whole_wave_of_offsets(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """Emits a global load or store at saddr + vaddr."""
-    memory, rows = inst.spec.memory, rows_of(inst)
-    assert memory is not None
-    offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
-    whole = lanes == ALL_LANES
-    start = frame.operand(places["saddr"].slot).load(I64) + offset
-    access = direct_global.kind_of(rows)(frame, start, vaddr, rows, memory.op == "store")
+def whole_wave(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
+    """Emits a global load or store."""
+    access, whole = _whole_access(frame, inst, places, lanes, direct_global.kind_of(rows_of(inst)))
     access.run(whole, _registers(frame, inst, places), otherwise=lambda: any_lanes(frame, inst, places, lanes))
 
 
-def whole_wave_of_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """Emits a global load or store at 64-bit addresses."""
-    access, whole = _of_addresses(frame, inst, places, lanes)
-    access.run(whole, _registers(frame, inst, places), otherwise=lambda: any_lanes(frame, inst, places, lanes))
+def whole_wave_to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
+    """Emits a load to LDS."""
+    block, fits = block_of(frame, inst, places, rows_of(inst).lane_bytes)
+    access, whole = _whole_access(frame, inst, places, lanes, DirectToLDS)
+    access.run(whole & fits, block, otherwise=lambda: to_lds(frame, inst, places, lanes))
 
 
 def whole_wave_flat(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """Emits a flat load or store. The fast path is right because addresses in an allocation are not in an aperture."""
     addresses = global_addresses(frame, places)
-    access, whole = _of_addresses(frame, inst, places, lanes)
+    access, whole = _whole_access(frame, inst, places, lanes, direct_global.kind_of(rows_of(inst)))
     access.run(whole, _registers(frame, inst, places), lambda: _flat_lanes(frame, inst, places, addresses, lanes))
 
 
-def _of_addresses(
-    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue
+def _whole_access(
+    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue, kind: type[DirectGlobal]
 ) -> tuple[DirectGlobal, IrValue]:
-    """Returns the access at 64-bit addresses, and i1: all lanes are active and near enough for it."""
-    memory = inst.spec.memory
+    """Returns the access at saddr + vaddr or at 64-bit addresses, and i1: all lanes are active and near enough for it."""
+    memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
-    offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
-    whole = lanes == ALL_LANES
-    access, near = direct_global.of_addresses(frame, vaddr, offset, rows_of(inst), memory.op == "store")
+    offset, vaddr, whole = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot), lanes == ALL_LANES
+    if "saddr" in places:
+        start = frame.operand(places["saddr"].slot).load(I64) + offset
+        return kind(frame, start, vaddr, rows, memory.op == "store"), whole
+    access, near = direct_global.of_addresses(frame, vaddr, offset, rows, memory.op == "store", kind)
     return access, whole & near
 
 

@@ -224,7 +224,7 @@ class Spill:
 
     @property
     def made(self) -> IrValue:
-        """The addresses as <64 x i64>, for hooks."""
+        """Returns the addresses as <64 x i64>, for hooks."""
         assert self._made is not None
         return self._made
 

@@ -58,11 +58,6 @@ def by_lane(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) ->
     return "vaddr" in places
 
 
-def has_base(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-    """True if the instruction has a scalar base address."""
-    return "saddr" in places
-
-
 # The first row that fits an instruction is used. Rows for a whole wave also emit code for any lanes as an alternative.
 WAYS = (
     Way("buffer", "plain", (raw, at_once), buffers.whole_wave),
@@ -76,9 +71,9 @@ WAYS = (
     Way("buffer", "atomic", (), buffers.atomic),
     Way("scratch", "plain", (), scratch.plain),
     Way("scratch", "to LDS", (), scratch.to_lds),
-    Way("global", "plain", (by_lane, at_once, has_base), flat.whole_wave_of_offsets),
-    Way("global", "plain", (by_lane, at_once), flat.whole_wave_of_addresses),
+    Way("global", "plain", (by_lane, at_once), flat.whole_wave),
     Way("global", "plain", (), flat.any_lanes),
+    Way("global", "to LDS", (by_lane, dwords, is_unobserved), flat.whole_wave_to_lds),
     Way("global", "to LDS", (), flat.to_lds),
     Way("global", "atomic", (), flat.atomic),
     Way("flat", "plain", (at_once,), flat.whole_wave_flat),

@@ -209,11 +209,11 @@ def kind_of(rows: StagedRows) -> type[DirectGlobal]:
 
 
 def of_addresses(
-    frame: Frame, addresses: IrValue, offset: IrValue, rows: StagedRows, to_memory: bool
+    frame: Frame, addresses: IrValue, offset: IrValue, rows: StagedRows, to_memory: bool, kind: type[DirectGlobal]
 ) -> tuple[DirectGlobal, IrValue]:
     """Returns an access at 64-bit addresses plus `offset` (i64); and i1: all are at most 4 GiB past the allocation's start.
 
-    addresses: pointer to two registers, low and high dwords. The distances are stored in the wave's ADDRESSES.
+    addresses: pointer to two registers, low and high dwords. The distances are stored in the wave's ADDRESSES. kind: the access's.
     """
     base = field(hinted_entry(frame), layout.ALLOC_BASE)
     origin = base - offset
@@ -226,7 +226,7 @@ def of_addresses(
         distances.at(group * LINE).store(ours - low, align=64)
         borrow = (ours.unsigned < low).zext(I32)
         far.append(theirs - high - borrow)
-    return kind_of(rows)(frame, base, distances, rows, to_memory, streams=False), direct.no_bit(far)
+    return kind(frame, base, distances, rows, to_memory, streams=False), direct.no_bit(far)
 
 
 class Marks:

@@ -1,4 +1,4 @@
-"""Loads and stores of dwords against a numpy model, for any relation between the lanes' addresses."""
+"""Loads and stores of bytes, halves and dwords against a numpy model, for any relation between the lanes' addresses."""
 
 from __future__ import annotations
 
@@ -40,10 +40,21 @@ class Case:
     shifts: tuple[int, ...] = (0,)  # bytes from a lane's distance to each place
     store: bool = False
     first: int = DATA  # of its data registers
+    sign: bool = False  # of bytes and halves
+    high: bool = False  # the half of the register
 
     @property
     def registers(self) -> range:
-        return range(self.first, self.first + self.lane_bytes // 4 * len(self.shifts))
+        return range(self.first, self.first + max(1, self.lane_bytes // 4) * len(self.shifts))
+
+    def loaded(self, data: np.ndarray) -> int:
+        """Returns a register with a lane's bytes, at most four."""
+        value = int.from_bytes(data.tobytes(), "little", signed=self.sign) & 0xFFFFFFFF
+        return value << 16 if self.high else value
+
+    def stored(self, register: int) -> np.ndarray:
+        """Returns the bytes that a register is stored as, at most four."""
+        return np.frombuffer(int(register >> 16 if self.high else register).to_bytes(4, "little"), np.uint8)[: self.lane_bytes]
 
 
 def _loads(space: str, line: str, **more: tuple[int, ...]) -> list[Case]:
@@ -75,6 +86,19 @@ CASES = [
     Case("ds_write_b128 v1, v[20:23] offset:16", 16, "lds", (16,), True),
     Case("ds_write2_b32 v1, v20, v21 offset1:2", 4, "lds", (0, 8), True),
     Case("ds_write2_b64 v1, v[20:21], v[22:23] offset1:1", 8, "lds", (0, 8), True),
+    Case("global_load_ubyte v20, v1, s[14:15] offset:16", 1, shifts=(16,)),
+    Case("global_load_sshort v20, v[2:3], off offset:-4", 2, shifts=(-4,), sign=True),
+    Case("global_load_short_d16_hi v20, v1, s[14:15]", 2, high=True),
+    Case("global_load_ushort v1, v1, s[14:15]", 2, first=1),
+    Case("global_store_byte v1, v20, s[14:15]", 1, store=True),
+    Case("global_store_short_d16_hi v[2:3], v20, off offset:12", 2, shifts=(12,), store=True, high=True),
+    Case("buffer_load_sbyte v20, v1, s[24:27], s28 offen offset:8", 1, "buffer", (40,), sign=True),
+    Case("buffer_store_short v20, v1, s[24:27], 0 offen", 2, "buffer", store=True),
+    Case("ds_read_u8 v20, v1 offset:3", 1, "lds", (3,)),
+    Case("ds_read_i16 v1, v1", 2, "lds", first=1, sign=True),
+    Case("ds_read_u16_d16_hi v20, v1 offset:32", 2, "lds", (32,), high=True),
+    Case("ds_write_b8 v1, v20 offset:4", 1, "lds", (4,), True),
+    Case("ds_write_b16_d16_hi v1, v20", 2, "lds", (0,), True, high=True),
 ]
 NAMES = [case.line for case in CASES]
 
@@ -182,20 +206,20 @@ def expected(
     for at in data[256:512].view(u32):
         touched.update(range(TABLES + int(at), TABLES + int(at) + 16))
         memory[TABLES + int(at) : TABLES + int(at) + 16] *= not case.store
-    part = case.lane_bytes // 4
+    part, size = max(1, case.lane_bytes // 4), min(4, case.lane_bytes)
     for number, shift in enumerate(case.shifts):
         for lane in np.flatnonzero(active):
             for dword in range(part):
                 at = int(found[lane]) + shift + 4 * dword
                 register = number * part + dword
-                inside = (at + 4 if case.space == "buffer" else int(found[lane]) + shift + case.lane_bytes) <= room
+                inside = (at + size if case.space == "buffer" else int(found[lane]) + shift + case.lane_bytes) <= room
                 if inside:
-                    touched.update(range(TABLES + at, TABLES + at + 4))
-                place = memory[TABLES + at : TABLES + at + 4] if inside else np.zeros(4, np.uint8)
+                    touched.update(range(TABLES + at, TABLES + at + size))
+                place = memory[TABLES + at : TABLES + at + size] if inside else np.zeros(size, np.uint8)
                 if case.store:
-                    place[:] = registers[register, lane : lane + 1].view(np.uint8)
+                    place[:] = case.stored(registers[register, lane])
                 else:
-                    registers[register, lane] = place.copy().view(u32)[0]
+                    registers[register, lane] = case.loaded(place)
     return registers, memory, touched
 
 

@@ -21,7 +21,20 @@ from simgpu.machine.jit import CALLED, compiler
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.values import I8, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, PTR
-from simgpu.memory.lane_copy import Addresses, LaneCopy, Narrow, Spill, constant, each_lane, first_lane, is_inside
+from simgpu.memory.lane_copy import (
+    Addresses,
+    LaneCopy,
+    Narrow,
+    Spill,
+    constant,
+    each_lane,
+    first_lane,
+    is_inside,
+    last_lane,
+    popcount,
+)
+
+FEW = 8  # lanes that are looked for in the bitmap one by one
 
 
 class GlobalAccess:
@@ -223,13 +236,14 @@ def mark(frame: Frame, entry: Any, base: IrValue, mask: Any, copy: LaneCopy, wri
 
         def by_places() -> None:
             if not copy.together or lane_bytes % 8:
-                _mark_each(frame, bitmap, addresses, base, mask, lane_bytes)
+                with build.if_then(~_are_marked(frame, bitmap, addresses, base, mask, lane_bytes)):
+                    _mark_each(frame, bitmap, addresses, base, mask, lane_bytes)
                 return
             even = addresses.lanes_with(lambda group: (group - base & 7) != 0) == 0
             with build.if_else(everyone & even) as (whole, pieces):
                 with whole:
                     _mark_whole(frame, bitmap, addresses, base, lane_bytes)
-                with pieces:
+                with pieces, build.if_then(~_are_marked(frame, bitmap, addresses, base, mask, lane_bytes)):
                     _mark_each(frame, bitmap, addresses, base, mask, lane_bytes)
 
         if not copy.straight:
@@ -242,6 +256,34 @@ def mark(frame: Frame, entry: Any, base: IrValue, mask: Any, copy: LaneCopy, wri
                 note_page(frame, bitmap.at(first >> 3))
             with otherwise:
                 by_places()
+
+
+def _are_marked(frame: Frame, bitmap: IrValue, addresses: Spill, base: IrValue, mask: IrValue, lane_bytes: int) -> IrValue:
+    """Returns i1: the bitmap has all bits from the first active lane's bytes to the last one's, and the other lanes' are between.
+    That is not looked for if few lanes are active, or if they are far apart.
+    """
+    ends = [addresses.of(lane) - base for lane in (first_lane(frame, mask), last_lane(frame, mask))]
+    rises = ends[0].unsigned < ends[1]
+    low, high = where(rises, ends[0], ends[1]), where(rises, ends[1], ends[0])
+    reach = high - low
+
+    def lanes_between() -> IrValue:
+        return (mask & ~addresses.lanes_with(lambda group: (group - base - low).unsigned <= reach)) == 0
+
+    def all_set() -> IrValue:
+        last = high + (lane_bytes - 1)
+        before, behind = ~(frame.value(constant(-1)) << (low & 63)), ~(frame.value(constant(-1)) >> (63 - (last & 63)))
+
+        def look(number: IrValue, every: IrValue) -> list[IrValue]:
+            word = bitmap.at(number << 3).load(I64, 8)
+            return [every & (word | where(number == low >> 6, before, 0) | where(number == last >> 6, behind, 0))]
+
+        (every,) = frame.loop((last >> 6) + 1, look, [frame.value(constant(-1))], first=low >> 6)
+        return frame.value(every) == -1
+
+    dense = (popcount(frame, mask).unsigned > FEW) & (reach.unsigned < LANES * lane_bytes)
+    between = frame.emit_and(dense, lanes_between)
+    return frame.emit_and(between, all_set)
 
 
 def _mark_whole(frame: Frame, bitmap: IrValue, addresses: Spill, base: IrValue, lane_bytes: int) -> None:

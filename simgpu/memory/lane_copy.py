@@ -56,6 +56,11 @@ def first_lane(frame: Frame, lanes: Any) -> IrValue:
     return intrinsics.cttz(frame.value(lanes))
 
 
+def last_lane(frame: Frame, lanes: Any) -> IrValue:
+    """Returns the number (i64) of the highest lane of a mask that is not empty."""
+    return frame.value(constant(LANES - 1)) ^ intrinsics.call(frame.build, "llvm.ctlz.i64", I64, [lanes, ir.Constant(I1, 1)])
+
+
 def popcount(frame: Frame, bits: Any) -> IrValue:
     return intrinsics.call(frame.build, "llvm.ctpop.i64", I64, [bits])
 

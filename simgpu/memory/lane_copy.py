@@ -399,7 +399,19 @@ def load_transposed(places: list[IrValue]) -> list[IrValue]:
     Quarter q of vector j holds place 4·q + j, so a 4 x 4 transpose within the quarters leaves the places in order.
     """
     quad = ir.VectorType(I32, 4)
-    vectors = [join_vectors([places[4 * q + j].load_volatile(quad, align=1) for q in range(4)], 16)[0] for j in range(4)]
+    return _transpose_quarters([
+        join_vectors([places[4 * q + j].load_volatile(quad, align=1) for q in range(4)], 16)[0] for j in range(4)
+    ])  # fmt: skip
+
+
+def transposed(rows: list[IrValue]) -> list[IrValue]:
+    """Returns from four <16 x i32> the four dwords of each lane, <4 x i32>: what `load_transposed` reverses."""
+    vectors = _transpose_quarters(rows)
+    return [vectors[lane % 4].shuffle(range(lane - lane % 4, lane - lane % 4 + 4)) for lane in range(16)]
+
+
+def _transpose_quarters(vectors: list[IrValue]) -> list[IrValue]:
+    """Transposes 4 x 4 dwords in each quarter of four <16 x i32>."""
 
     def mix(a: IrValue, b: IrValue, pattern: tuple[int, int, int, int]) -> IrValue:
         return a.shuffle([4 * q + p if p < 4 else 16 + 4 * q + p - 4 for q in range(4) for p in pattern], b)

@@ -21,7 +21,7 @@ from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I16, I32, I64, IrValue, join_vectors, where
 from simgpu.machine.wave_frame import PTR
-from simgpu.memory.lane_copy import GROUP, StagedRows, each_group, load_transposed
+from simgpu.memory.lane_copy import GROUP, StagedRows, each_group, load_transposed, transposed
 
 BLOCK = ir.VectorType(I32, GROUP)
 LINE = 64  # bytes of a vector, and of a host's cache line
@@ -142,12 +142,17 @@ def load(spans: Sequence[LaneSpan], target: IrValue) -> None:
 
 def load_lines(spans: Sequence[LaneSpan], target: IrValue) -> None:
     """Loads as `load` does, for spans whose lanes that share a line are consecutive."""
-    _fill(spans, target, _of_runs, _is_short(spans[0]))
+    _fill(spans, target, _of_quads if _goes_by_quads(spans[0]) else _of_runs, _is_short(spans[0]))
 
 
 def _is_short(span: LaneSpan) -> bool:
     """True if the code that moves a group's lines is short enough to be written out four times."""
     return span.lane_bytes == 4 or host().has_wide_masks
+
+
+def _goes_by_quads(span: LaneSpan) -> bool:
+    """True if the lanes' 16 bytes are loaded and stored one by one: AVX2's shuffles across 128 bits take several clocks."""
+    return span.lane_bytes == CHUNK and not host().has_wide_masks
 
 
 def _fill(spans: Sequence[LaneSpan], target: IrValue, fetch: Callable[[LaneSpan], list[IrValue]], written_out: bool) -> None:
@@ -165,6 +170,11 @@ def _of_runs(span: LaneSpan, nbytes: int = LINE) -> list[IrValue]:
     kind = ir.VectorType(I32, nbytes // 4)
     lanes = range(0, GROUP, nbytes // span.lane_bytes)
     return _columns(join_vectors([span.place(lane).load_volatile(kind, align=1) for lane in lanes], GROUP))
+
+
+def _of_quads(span: LaneSpan) -> list[IrValue]:
+    """Does what `_of_runs` does, for 16 bytes a lane."""
+    return load_transposed([span.place(lane - lane % 4).at(CHUNK * (lane % 4)) for lane in range(GROUP)])
 
 
 def _of_places(span: LaneSpan) -> list[IrValue]:
@@ -274,6 +284,10 @@ def _spread(span: LaneSpan, source: IrValue, lanes: int) -> None:
         here, first = span.group(group), source.at(group * LINE)
         if size == 1:
             pieces = [first.at(4 * lane).load(I32) for lane in range(GROUP)]
+        elif _goes_by_quads(span):
+            for lane, quad in enumerate(transposed([first.at(part * ROW).load(BLOCK, align=64) for part in range(dwords)])):
+                here.place(lane - lane % lanes).at(CHUNK * (lane % lanes)).store(quad, align=1)
+            return
         else:
             lines = _lines([first.at(part * ROW).load(BLOCK, align=64) for part in range(dwords)])
             pieces = [line.shuffle(range(at, at + size), line) for line in lines for at in range(0, GROUP, size)]

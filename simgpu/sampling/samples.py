@@ -115,7 +115,8 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
     chosen = code.flags & (STORE | ATOMIC) != 0
     loads, stores = (_allocations_of(device.memory, code, ran[: len(wholes)], of) for of in (~chosen, chosen))
     return SampledLaunch(
-        chip, instructions, code, launch.entry, whole, first, launch.groups, used, notes, wider, channels, contention, front,
+        chip, instructions, code, launch.entry, _base_of(launch), whole, first, launch.groups, used, notes, wider, channels,
+        contention, front,
         reachable=float(sum((loads | stores).values())), loads=loads, stores=stores, grid=launch.geometry.groups, pages=pages,
         all_traced=len(beginnings) == launch.groups and not told.shared_by and all(one.complete for one in beginnings),
         functions=_functions_of(launch),
@@ -124,9 +125,14 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
 
 def _functions_of(launch: Launch) -> dict[int, str]:
     """Returns `SampledLaunch.functions`."""
-    code, info, bias = launch.kernel.module.code, launch.kernel.info, launch.program.base - launch.kernel.module.bias
-    outside = (number for number in launch.program.instructions if bias + 4 * number not in info)
-    return {number: code.address_name(info, bias + 4 * number) for number in outside} if code.functions else {}
+    code, info, base = launch.kernel.module.code, launch.kernel.info, _base_of(launch)
+    outside = (number for number in launch.program.instructions if base + 4 * number not in info)
+    return {number: code.address_name(info, base + 4 * number) for number in outside} if code.functions else {}
+
+
+def _base_of(launch: Launch) -> int:
+    """Returns `SampledLaunch.base`."""
+    return launch.program.base - launch.kernel.module.bias
 
 
 def _may_run_again(sampling: Sampling) -> bool:

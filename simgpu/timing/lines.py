@@ -56,7 +56,7 @@ def lines(prediction: Prediction) -> list[TimedLine]:
         reasons = {stall.name: int(clocks) for stall, clocks in zip(state.Stall, by_reason, strict=True) if clocks}
         idle = int(by_reason[state.Stall.NO_INSTRUCTION_AVAILABLE])
         waits = tuple(
-            Wait(_offset(prediction, load), _at(prediction, load), text(sampled.instructions[load]), int(clocks))
+            Wait(_offset(prediction, load), place_of(prediction, load), text(sampled.instructions[load]), int(clocks))
             for load, clocks in sorted(
                 zip(result.producers[number].tolist(), result.waited[number].tolist(), strict=True), key=lambda pair: -pair[1]
             )
@@ -64,7 +64,7 @@ def lines(prediction: Prediction) -> list[TimedLine]:
         )
         worst = state.Stall(by_reason.argmax()).name if by_reason.any() else ""
         made.append(TimedLine(
-            _offset(prediction, number), _at(prediction, number), number, text(sampled.instructions[number]),
+            _offset(prediction, number), place_of(prediction, number), number, text(sampled.instructions[number]),
             int(result.hits[number]), int(result.latency[number]), int(by_reason.sum()) - idle, idle, worst, reasons, waits,
         ))  # fmt: skip
     return made
@@ -74,5 +74,6 @@ def _offset(prediction: Prediction, number: int) -> int:
     return 4 * (number - prediction.sampled.entry)
 
 
-def _at(prediction: Prediction, number: int) -> str:
+def place_of(prediction: Prediction, number: int) -> str:
+    """Returns an instruction's place as users read it: see `Wait.at`."""
     return prediction.sampled.functions.get(number) or f"{_offset(prediction, number):#x}"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simgpu.hardware.isa import text
+from simgpu.timing.lines import place_of
 from simgpu.timing.native.state import SIMDS
 from simgpu.timing.predict import Prediction
 
@@ -29,10 +30,9 @@ def timeline(kernels: Sequence[tuple[str, Prediction]]) -> dict[str, Any]:
         texts = {number: text(inst) for number, inst in one.sampled.instructions.items()}
         matrix: dict[int, int] = {}
         for place, number, came, issue, until, group in one.result.log.tolist():
-            offset = 4 * (number - one.sampled.entry)
             events.append({
                 "ph": "X", "name": texts[number], "pid": process, "tid": place, "ts": came * scale, "dur": (until - came) * scale,
-                "args": {"cycles": until - came, "stall": issue - came, "offset": f"{offset:#x}", "workgroup": group},
+                "args": {"cycles": until - came, "stall": issue - came, "at": place_of(one, number), "workgroup": group},
             })  # fmt: skip
             if one.sampled.instructions[number].spec.kind == "matrix":
                 matrix[issue // BIN] = matrix.get(issue // BIN, 0) + int(one.code.clocks[number])

@@ -67,6 +67,7 @@ class SampledLaunch:
     instructions: dict[int, Instruction]  # by number
     code: CodeColumns  # of these, with the architecture's figures
     entry: int  # number of the first instruction
+    base: int  # address in the code object of instruction 0; others are 4 bytes a number further on
     whole: Sequence[Trace]  # traces of whole workgroups, which represent all workgroups
     beginnings: Sequence[Trace]  # first parts of the workgroups of one round, which run together
     groups: int  # workgroups of the launch

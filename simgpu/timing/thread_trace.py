@@ -15,7 +15,7 @@ from typing import Any
 
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.timing_rules.issue import VECTOR_UNITS, Kind, Unit
-from simgpu.timing.lines import lines
+from simgpu.timing.lines import TimedLine, lines
 from simgpu.timing.native.state import SIMDS
 from simgpu.timing.predict import Prediction
 
@@ -80,7 +80,8 @@ def documents(name: str, one: Prediction) -> Documents:
     found["code.json"] = {
         "version": VERSION, "header": "ISA, _, LineNumber, Source, Codeobj, Vaddr, Hit, Latency, Stall, Idle",
         "code": [[f"; {name}", 100, 0, "", 1, 0, 0, 0, 0, 0], *([
-            row.text, 0, line_of[row.number], "", 1, row.offset, row.hits, row.latency, row.stall, row.idle] for row in rows)],
+            row.text, 0, line_of[row.number], "", 1, _address(one, row), row.hits, row.latency, row.stall, row.idle
+        ] for row in rows)],
     }  # fmt: skip
     found["occupancy.json"] = {"0": sorted(occupancy), "dispatches": {"0": name}, "version": VERSION}
     for state in range(len(STATES)):
@@ -96,8 +97,13 @@ def stats(one: Prediction) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["CodeObj", "Vaddr", "Instruction", "Hitcount", "Latency", "Stall", "Idle", "Source"])
     for row in lines(one):
-        writer.writerow([1, row.offset, row.text, row.hits, row.latency, row.stall, row.idle, ""])
+        writer.writerow([1, _address(one, row), row.text, row.hits, row.latency, row.stall, row.idle, ""])
     return file.getvalue()
+
+
+def _address(one: Prediction, row: TimedLine) -> int:
+    """Returns an instruction's address in the code object, as rocprofv3 has it. A called function may precede the kernel."""
+    return one.sampled.base + 4 * row.number
 
 
 def _number(one: Prediction, offset: int) -> int:

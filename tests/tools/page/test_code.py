@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 
 import numpy as np
+from elftools.elf.elffile import ELFFile
 
 from simgpu import Device, asm
 from simgpu.asm.builder.kernel import KernelBuilder
@@ -14,7 +17,9 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa.code.flow import successors
 from simgpu.operators import Softmax, SoftmaxProblem, TiledComputation
 from simgpu.timing.lines import lines
+from simgpu.timing.perfetto import timeline
 from simgpu.timing.predict import predict
+from simgpu.timing.thread_trace import documents, stats
 from simgpu.tools.cases.sources import compile
 from simgpu.tools.page.code import code_document, listing_rows
 from simgpu.tools.page.launched import launches_document
@@ -176,6 +181,25 @@ def test_functions_that_ran_follow_the_kernel() -> None:
     assert len(launches_document([one])["kernels"][0]["waves"]["row"]) == timed.result.hits.sum()
     said = "\n".join(time_text("k", timed, len(columns["text"])))
     assert "for twice+0x" in said and "-0x" not in said and said.index(" 0x0 ") < said.index(" twice+0x0 ")
+
+
+def test_timelines_name_functions_and_traces_have_addresses_of_the_code_object() -> None:
+    """Symbols of the ELF file, which pyelftools reads, say where the function and the kernel are."""
+    code = compile(CALLS, "mi300x")
+    module = Device("mi300x", threads=1).load(code)
+    (kernel,) = module.values()
+    timed = kernel.time(4, 64, [module.device.zeros(256), module.device.zeros(256), 0], events=10_000)
+    symbols = ELFFile(io.BytesIO(code)).get_section_by_name(".symtab").iter_symbols()
+    spans = {one.name: range(one["st_value"], one["st_value"] + one["st_size"]) for one in symbols}
+    function, own = spans["_Z5twicePKfi"], spans["_Z1kPfPKfi"]
+    assert function.start < own.start
+    rows = documents("k", timed)["code.json"]["code"][1:]
+    addresses = [row[5] for row in rows]
+    assert {own.start, function.start} <= set(addresses) and all(one in own or one in function for one in addresses)
+    assert [int(row["Vaddr"]) for row in csv.DictReader(io.StringIO(stats(timed)))] == addresses
+    shown = {event["args"]["at"] for event in timeline([("k", timed)])["traceEvents"] if event["ph"] == "X"}
+    offsets = {f"twice+{one - function.start:#x}" if one in function else f"{one - own.start:#x}" for one in addresses}
+    assert shown == offsets
 
 
 KERNEL = """

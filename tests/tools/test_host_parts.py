@@ -158,6 +158,21 @@ def test_absent_headers_cost_one_compilation(program: Path, monkeypatch: pytest.
     assert len(sources) < len(names) / 2
 
 
+def test_headers_that_include_others_cost_one_compilation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library's headers include each other from their folders; each would be missing in a compilation of its own."""
+    library, count = tmp_path / "library", 2 * host_parts.ROUNDS
+    for number in range(count):
+        place = library / f"part{number}"
+        place.mkdir(parents=True)
+        after = f'#include "../part{number + 1}/part.h"' if number + 1 < count else "inline __device__ int last() { return 7; }"
+        (place / "part.h").write_text(f"#pragma once\n// #include <iostream>\n{after}\n")
+    (tmp_path / "k.hip").write_text("#include <part0/part.h>\n__global__ void k(int *x) { *x = last(); }\n")
+    sources = []
+    monkeypatch.setattr(host_parts, "compile_source", lambda source: (sources.append(source), compile_source(source))[1])
+    assert CodeObject.parse(compile(str(tmp_path / "k.hip"), "mi300x", [f"-I{library}"])).kernels
+    assert len(sources) == 2
+
+
 @pytest.mark.parametrize("suffix", HIP)
 def test_sources_and_headers_in_latin_1(suffix: str, tmp_path: Path) -> None:
     file = tmp_path / f"k{suffix}"

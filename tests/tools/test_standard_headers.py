@@ -241,6 +241,45 @@ def test_a_texture_is_refused_by_its_name(use: str) -> None:
     assert compile_source(HipSource(text.format("", "1"), "gfx942"))[0]
 
 
+def bit_counts(number: int, width: int) -> list[int]:
+    """Counts of <bit>, by the digits of a number."""
+    digits = f"{number:0{width}b}"
+    low = len(digits) - len(digits.rstrip("0")) if number else width
+    zeros = len(digits) - len(digits.lstrip("0")) if number else width
+    return [digits.count("1"), zeros, low, int(digits.count("1") == 1), width - zeros]
+
+
+CPP_20 = """#include <bit>
+#include <concepts>
+#include <hip/hip_runtime.h>
+template <std::unsigned_integral T> constexpr int kind(T) { return 1; }
+template <std::floating_point T> constexpr int kind(T) { return 2; }
+template <class T> requires(std::same_as<T, int> || std::convertible_to<T, int (*)()>) constexpr int kind(T) { return 3; }
+struct base {};
+struct heir : base {};
+static_assert(kind(1u) == 1 && kind(1.0f) == 2 && kind(1) == 3 && kind([] { return 1; }) == 3);
+static_assert(std::derived_from<heir, base> && !std::derived_from<base, heir> && std::signed_integral<int>);
+static_assert(!std::convertible_to<base, heir> && !std::unsigned_integral<int> && std::integral<bool>);
+constexpr float4 one() { return {1.0f, 2.0f, 3.0f, 4.0f}; }  // vectors are literal types, as HIP's are
+constexpr __half2 none() { return __half2{__half{}, __half{}}; }
+struct launched { float *out; hipStream_t stream; };
+"""
+
+
+def test_headers_of_cpp_20() -> None:
+    numbers = {16: [0, 1, 0x8000, 0x0ff0], 32: [0, 1 << 31, 12, 0xffffffff], 64: [0, 1 << 63, 1 << 40, 0xf0f0 << 20]}
+    types = {16: "unsigned short", 32: "unsigned", 64: "unsigned long"}
+    calls = ("popcount", "countl_zero", "countr_zero", "has_single_bit", "bit_width")
+    values = [f"std::{call}(({types[width]}){number}ul)" for width in numbers for number in numbers[width] for call in calls]
+    values += ["std::bit_cast<unsigned>(-1.5f)", "one().w", "none().x"]
+    stores = "".join(f"  out[{at}] = (unsigned long)({value});\n" for at, value in enumerate(values))
+    text = f"{CPP_20}__global__ void k(unsigned long *out) {{\n{stores}}}\n"
+    out = np.zeros(len(values), np.uint64)
+    simgpu.Device("gfx942").load(built(text, "gfx942", "-std=c++20"))["k"].launch(grid=1, block=1, args=[out])
+    expected = [count for width in numbers for number in numbers[width] for count in bit_counts(number, width)]
+    assert out.tolist() == [*expected, int(np.float32(-1.5).view(np.uint32)), 4, 0]
+
+
 def test_names_of_std_and_of_hip_do_not_clash() -> None:
     built("#include <hip/hip_runtime.h>\n#include <algorithm>\nusing namespace std;\n__global__ void k(float *x, int n, long m) {\n"
           "  x[0] = min(n, 3) + max(x[1], 2.f) + sqrt(x[2]) + abs(n) + max(m, 3l) + pow(x[3], 2) + isnan(x[4]);\n}\n", "gfx942")

@@ -24,6 +24,7 @@ _MISSING = re.compile(r"^([^\s:]+):(\d+):\d+: fatal error: '(?:\./)?([^']+)' fil
 _ATTRIBUTES = r"__(?:global|device|constant|shared|managed)__"
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|.)*)", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>\n]+)>", re.MULTILINE)
+_ANY_INCLUDE = re.compile(r"""^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]""", re.MULTILINE)
 _SPACE = re.compile(r'\s*(?:inline\s+)?(?:namespace\b[^;()={]*|extern\s*"C(?:\+\+)?"\s*)$')  # what stands before its brace
 _SKIPPED = re.compile(  # comments and literals
     r"""//(?:\\\n|[^\n])*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])*'""", re.DOTALL
@@ -80,19 +81,30 @@ def _shorter(source: HipSource, log: str, folders: Sequence[str]) -> HipSource:
         for name, text in [(source.file, source.text), *source.headers]:
             wrong[name] |= _absent_headers(text, folders)
     for includer, line, name in missing:
-        for place in (os.path.normpath(Path(includer).parent / name), name):
-            folder = next((folder for folder in folders if Path(folder, place).is_file()), None)
-            if folder is None or Path(place).is_absolute() or place in added or place in dict(source.headers):
-                continue
-            text = decode_source(Path(folder, place).read_bytes())
-            added[place] = _leave_out(text, _absent_headers(text, folders))
+        if more := _read_headers(includer, name, folders, {*added, *dict(source.headers)}):
+            added |= more
             wrong[os.path.normpath(includer)].discard(int(line))
-            break
     headers = [(name, _leave_out(text, wrong[name])) for name, text in source.headers]
     return replace(
         source, text=_leave_out(source.text, wrong[source.file]), headers=(*headers, *added.items()),
         names=tuple(name for index, name in enumerate(source.names) if index not in unknown),
     )  # fmt: skip
+
+
+def _read_headers(includer: str, name: str, folders: Sequence[str], known: set[str]) -> dict[str, str]:
+    """Returns the texts of a header and of all that it includes, by name, but for `known`: files of `folders`."""
+    found, waiting = dict[str, str](), [(includer, name)]
+    while waiting:
+        by, wanted = waiting.pop()
+        for place in (os.path.normpath(Path(by).parent / wanted), wanted):
+            folder = next((folder for folder in folders if Path(folder, place).is_file()), None)
+            if folder is None or Path(place).is_absolute() or place in found or place in known:
+                continue
+            text = decode_source(Path(folder, place).read_bytes())
+            found[place] = _leave_out(text, _absent_headers(text, folders))
+            waiting += [(place, other) for other in _ANY_INCLUDE.findall(text)]
+            break
+    return found
 
 
 def _absent_headers(text: str, folders: Sequence[str]) -> set[int]:

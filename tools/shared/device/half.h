@@ -20,8 +20,8 @@ typedef __half half;
 struct alignas(4) __half2 {
     __half x, y;
     __half2() = default;
-    SIMGPU_INLINE __half2(__half x, __half y) : x(x), y(y) {}
-    SIMGPU_INLINE __half2(__half both) : x(both), y(both) {}
+    SIMGPU_INLINE constexpr __half2(__half x, __half y) : x(x), y(y) {}
+    SIMGPU_INLINE constexpr __half2(__half both) : x(both), y(both) {}
     template <class T, __simgpu_number<T> = 0> SIMGPU_INLINE __half2(T both) : x(both), y(both) {}
 };
 typedef __half2 half2;

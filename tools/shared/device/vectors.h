@@ -25,12 +25,12 @@ template <class T, unsigned N> struct HIP_vector_type;
     };
 SIMGPU_VECTOR(1, x, sizeof(T), f(x), f(x, b.x))
 SIMGPU_VECTOR(2, x SIMGPU_COMMA y, 2 * sizeof(T), (f(x), f(y)), (f(x, b.x), f(y, b.y)),
-              SIMGPU_INLINE HIP_vector_type(T x, T y) : x(x), y(y) {})
+              SIMGPU_INLINE constexpr HIP_vector_type(T x, T y) : x(x), y(y) {})
 SIMGPU_VECTOR(3, x SIMGPU_COMMA y SIMGPU_COMMA z, sizeof(T), (f(x), f(y), f(z)), (f(x, b.x), f(y, b.y), f(z, b.z)),
-              SIMGPU_INLINE HIP_vector_type(T x, T y, T z) : x(x), y(y), z(z) {})
+              SIMGPU_INLINE constexpr HIP_vector_type(T x, T y, T z) : x(x), y(y), z(z) {})
 SIMGPU_VECTOR(4, x SIMGPU_COMMA y SIMGPU_COMMA z SIMGPU_COMMA w, 4 * sizeof(T), (f(x), f(y), f(z), f(w)),
               (f(x, b.x), f(y, b.y), f(z, b.z), f(w, b.w)),
-              SIMGPU_INLINE HIP_vector_type(T x, T y, T z, T w) : x(x), y(y), z(z), w(w) {})
+              SIMGPU_INLINE constexpr HIP_vector_type(T x, T y, T z, T w) : x(x), y(y), z(z), w(w) {})
 
 #define SIMGPU_VECTORS_ONLY template <class T, unsigned N> SIMGPU_INLINE
 #define SIMGPU_AND_NUMBERS template <class T, unsigned N, class U, __simgpu_number<U> = 0> SIMGPU_INLINE

@@ -15,6 +15,7 @@
     hipkittens.py  times of AITER's attention, by HipKittens' benchmark
     mgpusim.py  small HIP programs on an MI300A: their kernels, compiled, and their published times
     workloads.py  workloads of PolyBench, SHOC and others on an MI300A: their kernels, compiled, and their published times
+    kittens.py  HipKittens' own kernels, compiled, and its published times on MI355X
     babelstream.py  BabelStream's kernels, compiled, and published bandwidths of MI300X and MI300A
     shallow.py  a shallow-water solver on an MI300A: its kernels, compiled, and its tutorial's times
     checkouts.py  text files of others' repositories

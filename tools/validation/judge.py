@@ -23,6 +23,7 @@ from simgpu.tools.validation import (
     aiter,
     babelstream,
     hipkittens,
+    kittens,
     measured,
     mgpusim,
     seismic,
@@ -89,6 +90,8 @@ class MeasurementFolders:
         """Returns the rows of a set; those of AITER and Tensile in the order of their hashes."""
         if name == "attention":
             return list(hipkittens.rows(self.hipkittens)) if self.hipkittens else []
+        if name == "kittens":
+            return list(kittens.rows(self.hipkittens)) if self.hipkittens else []
         if name == "seismic":
             return list(seismic.rows(self.examples)) if self.examples else []
         if name == "shallow":
@@ -107,11 +110,11 @@ def judges(sources: MeasurementFolders, sets: Sequence[str], limit: int | None, 
     """Judges the rows of the sets into `found`, and yields each one's judge; limit: rows of AITER, and of Tensile, by hash."""
     makers: dict[str, Callable[[Any, Path | None], Judge]] = {
         "measured": _judge_measured, "tensile": _tensile, "aiter": _aiter, "attention": _attention, "seismic": _seismic,
-        "mgpusim": _mgpusim, "babelstream": _babelstream, "shallow": _shallow, "workloads": _workload,
+        "mgpusim": _mgpusim, "babelstream": _babelstream, "shallow": _shallow, "workloads": _workload, "kittens": _kittens,
     }  # fmt: skip
     checkouts = {
         "seismic": sources.examples, "mgpusim": sources.mgpusim, "babelstream": sources.babelstream, "shallow": sources.examples,
-        "workloads": sources.mgpusim,
+        "workloads": sources.mgpusim, "kittens": sources.hipkittens,
     }  # fmt: skip
     for name in sets:
         taken = 0
@@ -186,6 +189,12 @@ def _attention(row: hipkittens.MeasuredAttention, checkout: Path | None) -> Judg
         raise NotJudged("no checkout of AITER was given")
     sampled = sampled_call(aiter.attention(checkout, hipkittens.BOARD, row.shape))
     return _judge_launch(sampled, RowVerdict("attention", row.group, hipkittens.BOARD, "bf16", row.name, row.us, 0, row.fits), 1e6)
+
+
+def _kittens(row: kittens.MeasuredKitten, checkout: Path | None) -> Judge:
+    assert checkout  # its rows came from there
+    verdict = RowVerdict("kittens", row.group, hipkittens.BOARD, row.element, row.name, row.us, 0)
+    return _judge_launches([RowLaunch(1, kittens.sampled_kitten(checkout, row), row.warm)], verdict, _between_events)
 
 
 def _seismic(row: seismic.MeasuredStencil, checkout: Path | None) -> Judge:

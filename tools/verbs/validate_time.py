@@ -12,7 +12,7 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation import judge
 from simgpu.tools.validation.rows import ENVIRONMENT, data_folder
 
-SETS = ("measured", "tensile", "aiter", "attention", "seismic", "mgpusim", "babelstream", "shallow", "workloads")
+SETS = ("measured", "tensile", "aiter", "attention", "seismic", "mgpusim", "babelstream", "shallow", "workloads", "kittens")
 WITHOUT_TABLES = set(SETS[3:])  # their figures are in the checkouts
 COLUMNS = ("rows", "class", "board", "type", "n", "MAPE %", "median %", "p90 %", "bias %", "in band %")
 
@@ -21,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
     parser.add_argument("--data", metavar="DIR", help=f"tables of measurements, *.csv.gz (default: {ENVIRONMENT})")
     parser.add_argument("--aiter", metavar="DIR", help="a checkout of github.com/ROCm/aiter; without one its rows are not judged")
-    parser.add_argument("--hipkittens", metavar="DIR", help="a checkout of github.com/HazyResearch/HipKittens: attention")
+    parser.add_argument("--hipkittens", metavar="DIR", help="a checkout of github.com/HazyResearch/HipKittens: attention, kittens")
     parser.add_argument("--examples", metavar="DIR", help="a checkout of github.com/amd/HPCTrainingExamples: stencils, a solver")
     parser.add_argument("--mgpusim", metavar="DIR", help="a checkout of github.com/sarchlab/mgpusim: programs, workloads on MI300A")
     parser.add_argument("--babelstream", metavar="DIR", help="a checkout of github.com/UoB-HPC/BabelStream at v5.0: streams")

@@ -404,7 +404,7 @@ def load_transposed(places: list[IrValue]) -> list[IrValue]:
     ])  # fmt: skip
 
 
-def transposed(rows: list[IrValue]) -> list[IrValue]:
+def quads_of(rows: list[IrValue]) -> list[IrValue]:
     """Returns from four <16 x i32> the four dwords of each lane, <4 x i32>: what `load_transposed` reverses."""
     vectors = _transpose_quarters(rows)
     return [vectors[lane % 4].shuffle(range(lane - lane % 4, lane - lane % 4 + 4)) for lane in range(16)]

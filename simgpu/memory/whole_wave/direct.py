@@ -21,7 +21,7 @@ from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I16, I32, I64, IrValue, join_vectors, where
 from simgpu.machine.wave_frame import PTR
-from simgpu.memory.lane_copy import GROUP, StagedRows, each_group, load_transposed, transposed
+from simgpu.memory.lane_copy import GROUP, StagedRows, each_group, load_transposed, quads_of
 
 BLOCK = ir.VectorType(I32, GROUP)
 LINE = 64  # bytes of a vector, and of a host's cache line
@@ -285,7 +285,7 @@ def _spread(span: LaneSpan, source: IrValue, lanes: int) -> None:
         if size == 1:
             pieces = [first.at(4 * lane).load(I32) for lane in range(GROUP)]
         elif _goes_by_quads(span):
-            for lane, quad in enumerate(transposed([first.at(part * ROW).load(BLOCK, align=64) for part in range(dwords)])):
+            for lane, quad in enumerate(quads_of([first.at(part * ROW).load(BLOCK, align=64) for part in range(dwords)])):
                 here.place(lane - lane % lanes).at(CHUNK * (lane % lanes)).store(quad, align=1)
             return
         else:

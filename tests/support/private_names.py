@@ -1,5 +1,7 @@
 """Counts PyTorch's private names that tools/torch uses: `python -m tests.support.private_names` lists them with their files.
 
+`KNOWN` is the table of the names in use, by their purpose; a test compares it with the files.
+
 A name is private if a part of it begins with an underscore: an attribute of `torch`, or of what is imported from it, or a string
 that `pretend` patches. Python's own names (`__get__`) are not counted.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
@@ -17,6 +19,38 @@ from tests.support.places import ROOT
 
 FOLDER = ROOT / "tools" / "torch"
 PATCHED = re.compile(r"(?:(?:_C|cuda|accelerator|autograd|nn|Tensor|version|random)\.)[\w.]+")  # keys of ANSWERS, below `torch`
+
+# Below `torch`, by purpose. Reasons: docs/notes/2026-11-26-pytorch-doors.md.
+KNOWN: Mapping[str, tuple[str, ...]] = {
+    "programs, PyTorch's tests and compiled code call them: replaced, and made if PyTorch lacks them": (
+        "Tensor._make_wrapper_subclass", "_C.Event", "_C.Stream", "_C._accelerator_exchangeDevice",
+        "_C._accelerator_maybeExchangeDevice", "_C._cuda_getCurrentRawStream", "_C._cuda_getCurrentStream",
+        "_C._cuda_getDefaultStream", "_C._cuda_getDevice", "_C._cuda_setStream", "_C._dynamo.guards._empty_strided_cuda",
+        "_C._get_math_sdp_enabled", "_C._set_sdp_use_math", "cuda._exchange_device", "cuda._maybe_exchange_device", "cuda._sleep",
+        "cuda.memory._record_memory_history", "cuda.memory._snapshot",
+    ),
+    "tracers' tensors: their classes, and the devices that they and PyTorch's C++ report": (
+        "_is_functional_tensor", "_subclasses.fake_tensor.FakeTensor", "_subclasses.fake_tensor.FakeTensor.__torch_dispatch__",
+        "_subclasses.fake_tensor.FakeTensor._find_common_device", "_subclasses.fake_tensor.FakeTensorConverter",
+        "_subclasses.fake_tensor.FakeTensorConverter.from_real_tensor", "_subclasses.fake_tensor.FakeTensorMode",
+        "_subclasses.fake_tensor._DISPATCH_META_HANDLERS", "_subclasses.functional_tensor.FunctionalTensor",
+    ),
+    "Dynamo and Inductor: a call of them for a graph, tables of devices, caches, threads, the timer": (
+        "_dynamo.device_interface.get_interface_for_device", "_dynamo.device_interface.register_interface_for_device",
+        "_dynamo.eval_frame.skip_code", "_dynamo.utils", "_dynamo.utils.get_current_stream",
+        "_inductor.async_compile.AsyncCompile", "_inductor.async_compile.AsyncCompile.process_pool", "_inductor.compile_fx",
+        "_inductor.compile_fx.compile_fx", "_inductor.config", "_inductor.runtime.benchmarking.benchmarker",
+        "_inductor.runtime.hints.DeviceProperties", "_inductor.runtime.hints.DeviceProperties.create", "_inductor.utils",
+    ),
+    "modes: their class, the stacks, and a switch": (
+        "_C._EnableTorchFunction", "overrides._get_current_function_mode_stack", "utils._device._device_constructors",
+        "utils._python_dispatch.TorchDispatchMode", "utils._python_dispatch._get_current_dispatch_mode_stack",
+    ),
+    "all else: the engine, `repr`, arguments of `Module.to`, keys of a kernel, checkpoints": (
+        "autograd.Variable._execution_engine", "_tensor_str._str", "_C._nn._parse_to", "_C._dispatch_keys",
+        "utils.checkpoint._allowed_determinism_checks_to_fns",
+    ),
+}
 
 
 def is_private(name: str) -> bool:
@@ -85,4 +119,6 @@ def by_name() -> dict[str, set[str]]:
 if __name__ == "__main__":
     for name, files in by_name().items():
         print(f"{name}  ({', '.join(sorted(files))})")
+    for purpose, names in KNOWN.items():
+        print(f"{len(names)}: {purpose}")
     print(f"{len(by_name())} private names")

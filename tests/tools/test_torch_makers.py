@@ -12,6 +12,9 @@ from tests.support.pretended_gpu import session, torch  # noqa: F401  (the fixtu
 
 from torch.fx.experimental.proxy_tensor import make_fx  # isort: skip  (PyTorch is optional)
 
+from simgpu.tools.torch.places import mark_of  # isort: skip
+from simgpu.triton.tensors import plain_torch  # isort: skip
+
 
 class Plain(torch.Tensor):
     """A class without methods of its own."""
@@ -64,6 +67,17 @@ def test_dlpack_names_rocm_s_device() -> None:
     assert torch.from_dlpack(there).data_ptr() == there.data_ptr() != torch.from_dlpack(there, device="cpu").data_ptr()
     with pytest.raises(BufferError, match="by a copy only"):
         there.__dlpack__(dl_device=(1, 0), copy=False)
+
+
+def test_tensors_that_no_mode_sees_being_made_are_where_the_call_says() -> None:
+    with plain_torch():
+        there = [
+            torch.zeros(2, device="cuda"), torch.arange(3, device="cuda:0"), torch.rand(2, device="cuda", dtype=torch.float64),
+            torch.empty_strided((2, 2), (1, 2), device="cuda"), torch.linspace(0, 1, 3, device="cuda"), torch.eye(2, device="cuda"),
+        ]  # fmt: skip
+        host = torch.zeros(2)
+    assert all(tensor.is_cuda and (tensor + 1).is_cuda for tensor in there) and there[1].tolist() == [0, 1, 2]
+    assert there[3].stride() == (1, 2) and not torch.from_numpy(np.ones(2)).is_cuda and mark_of(host) is None
 
 
 def test_legacy_types_tell_places_apart() -> None:

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from simgpu.tools.torch import dlpack
 from simgpu.tools.torch.on_host import gpu_named, on_host
-from simgpu.tools.torch.places import GPU, HOST, Place, common, current_place, mark, mark_new, on_gpu, place_of, tensors_in, wraps
+from simgpu.tools.torch.places import (
+    GPU,
+    HOST,
+    Place,
+    common,
+    current_place,
+    device_at,
+    mark,
+    mark_new,
+    on_gpu,
+    place_of,
+    tensors_in,
+    wraps,
+)
+from simgpu.triton.tensors import plain_torch
 
 _host_range, _from_numpy, _make_nested = torch.range, torch.from_numpy, torch.nested.nested_tensor
-_set_default = torch.set_default_tensor_type
+_set_default, _impl = torch.set_default_tensor_type, torch.library.Library.impl
 
 
 def _host_from_numpy(array: Any) -> torch.Tensor:
@@ -93,11 +108,41 @@ def _note_host(tensor: torch.Tensor, *args: Any, **options: Any) -> None:
         mark_new((tensor,), HOST)
 
 
+def _to_gpu(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, **layout: Any) -> torch.Tensor:
+    """Replaces `Tensor.cuda`, for which PyTorch's C++ looks for a GPU."""
+    return tensor.to(device_at(gpu_named(device) or GPU), non_blocking=non_blocking, **layout)
+
+
+def _empty(size: Any, *, device: Any = None, pin_memory: Any = None, **options: Any) -> torch.Tensor:
+    """Computes `aten::empty.memory_format` for the CUDA key."""
+    with plain_torch():
+        return mark(torch.empty(size, **options), gpu_named(device) or current_place())
+
+
+def _empty_strided(size: Any, stride: Any, *, device: Any = None, pin_memory: Any = None, **options: Any) -> torch.Tensor:
+    """Computes `aten::empty_strided` for the CUDA key."""
+    with plain_torch():
+        return mark(torch.empty_strided(size, stride, **options), gpu_named(device) or current_place())
+
+
+@contextlib.contextmanager
+def kernels_of_cuda() -> Iterator[None]:
+    """Registers kernels of the CUDA key for a block: where no torch function mode sees it, PyTorch makes a GPU's tensor by them.
+
+    All of its functions that make tensors call one of these two operators.
+    """
+    library = torch.library.Library("aten", "IMPL")  # it withdraws the kernels when nothing refers to it
+    _impl(library, "empty.memory_format", _empty, "CUDA")
+    _impl(library, "empty_strided", _empty_strided, "CUDA")
+    yield
+    del library
+
+
 # (owner, name, replacement)
 MAKERS: tuple[tuple[Any, str, Any], ...] = (
     (torch, "from_numpy", _host_from_numpy), (torch, "range", _range), (torch.nested, "nested_tensor", _nested_tensor),
     *dlpack.REPLACEMENTS,
     *((kind, "__call__", _with_marks(kind.__call__)) for kind in (torch.jit.ScriptFunction, torch.jit.ScriptModule)),
-    (torch.Tensor, "__init__", _note_host), (torch, "set_default_tensor_type", _set_default_type),
+    (torch.Tensor, "__init__", _note_host), (torch.Tensor, "cuda", _to_gpu), (torch, "set_default_tensor_type", _set_default_type),
     *((torch, name, kind) for name, kind in _legacy_types(HOST, "torch").items()),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, has_torch_function
 from torch.utils._device import _device_constructors
@@ -160,7 +161,7 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
 # Functions that make a device: their arguments are not a place for a tensor.
 _DEVICES = (torch.device, torch._C._nn._parse_to)  # `torch.nn.Module.to` reads its arguments by the latter
 # Functions that copy from one place to another. If source and destination are the same, they may return their argument.
-_MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory, torch.as_tensor, torch.asarray)
+_MOVES = (torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.pin_memory, torch.as_tensor, torch.asarray)
 # Functions of packed sequences, by name. Their second result, sequences' sizes, is in host memory wherever the sequences are.
 _LENGTHS = ("_pack_padded_sequence", "_pad_packed_sequence")
 _DESTINATION: dict[Any, Place] = {torch.Tensor.cpu: HOST, torch.Tensor.pin_memory: PINNED}
@@ -181,6 +182,12 @@ class CudaOnHost(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = dict(kwargs or {})
+        if is_dynamo_compiling() and given.get("generator") is None:  # what it records is on the GPU already
+            return func(*args, **given)
+        return self.answer(func, args, given)  # Dynamo, which cannot record a generator, runs the function as it is
+
+    def answer(self, func: Callable[..., Any], args: Sequence[Any], given: dict[str, Any]) -> Any:
+        """Calls a function of PyTorch's where its tensors are on the GPU."""
         if func in _ANSWERS:
             return _ANSWERS[func](*args, **given)
         if traced.is_property(func, args):
@@ -244,8 +251,6 @@ def _memory_error(error: RuntimeError, place: Place) -> RuntimeError | None:
 def _call_traced(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
     """Calls a function under a tracer, which makes tensors on the GPU itself. Devices get their number, which PyTorch's C++
     would ask for."""
-    if func is torch.Tensor.cuda:
-        return args[0].to(device_at(_requested_place(func, args, given) or GPU))
     args = traced.with_tensors(func, args, _device)
     return func(*map(_by_number, args), **{name: _by_number(value) for name, value in given.items()})
 
@@ -260,8 +265,6 @@ def _requested_place(func: Callable[..., Any], args: Sequence[Any], given: Mappi
     if func in _DESTINATION:
         return _DESTINATION[func]
     named = given.get("device")
-    if func is torch.Tensor.cuda:
-        return gpu_named(named if named is not None or len(args) < 2 else args[1]) or current_place()
     if func is torch.Tensor.to:
         other = given.get("other", args[1] if len(args) > 1 else None)
         if isinstance(other, torch.Tensor):
@@ -283,7 +286,7 @@ def _move(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any
     if isinstance(args[0], torch.Tensor) and wraps(args[0]) and place != place_of(args[0]):
         dtypes = [value for value in (*args[1:], given.get("dtype")) if isinstance(value, torch.dtype)]
         return args[0].to(_CPU, *dtypes, copy=True)
-    if func in _DESTINATION or func is torch.Tensor.cuda:
+    if func in _DESTINATION:
         layout = {name: value for name, value in given.items() if name == "memory_format"}
         return args[0] if mark_of(args[0]) == place else _copy(_clone(args[0], **layout), args[0], place)
     source = args[0] if isinstance(args[0], torch.Tensor) else None

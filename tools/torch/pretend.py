@@ -241,8 +241,8 @@ def _compile() -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def _not_compiled() -> Iterator[None]:
-    """Makes `torch.compile` compile nothing for a block; tracers' tensors are on the GPU."""
-    with mock.patch.object(torch, "compile", _eager), traced.lying_where_they_would(pretend_gpu):
+    """Makes `torch.compile` compile nothing for a block."""
+    with mock.patch.object(torch, "compile", _eager):
         yield
 
 
@@ -271,6 +271,8 @@ def pretended_gpu() -> Iterator[None]:
             stack.enter_context(mock.patch.object(owner, name, answer))
         stack.enter_context(mock.patch.dict(_COMPARED, default=_told_by_host))
         stack.enter_context(mock.patch.dict(flop_registry, FORMULAS))
+        stack.enter_context(makers.kernels_of_cuda())
+        stack.enter_context(traced.lying_where_they_would(pretend_gpu))
         stack.enter_context(_compile())
         stack.enter_context(on_path(active_driver().session.name))
         stack.enter_context(amdsmi.importable())

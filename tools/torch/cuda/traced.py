@@ -15,9 +15,6 @@ import torch
 from torch._subclasses.fake_tensor import _DISPATCH_META_HANDLERS, FakeTensor, FakeTensorConverter, FakeTensorMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from simgpu.triton.driver import active_driver
-
-_normalized: Any = getattr(FakeTensor, "_normalize_fake_device", None)  # PyTorch before 2.12 lacks it
 _GPU = "cuda"
 _CPU = torch.device("cpu")
 _NUMBERS = (bool, int, float, complex)
@@ -26,46 +23,16 @@ _dispatch: Any = FakeTensor.__torch_dispatch__
 _handle = _DISPATCH_META_HANDLERS[_ASKED]
 _common: Any = FakeTensor._find_common_device
 _converted = FakeTensorConverter.from_real_tensor
-_make: Any = FakeTensor.__new__
 
 
 def tracing() -> bool:
-    """True while a tracer replaces new tensors by its own, on the pretended GPU; False for Dynamo, whose are on the CPU."""
-    here = getattr(FakeTensor, "_normalize_fake_device", None) is _number_device
-    return here and any(isinstance(mode, FakeTensorMode) for mode in _get_current_dispatch_mode_stack())
+    """True while a tracer replaces new tensors by its own, on the pretended GPU."""
+    return any(isinstance(mode, FakeTensorMode) for mode in _get_current_dispatch_mode_stack())
 
 
 def is_property(func: Callable[..., Any], args: Sequence[Any]) -> bool:
     """True for a property of a tracer's tensor, which Inductor asks for thousands of times."""
     return getattr(func, "__name__", None) == "__get__" and isinstance(args[0], FakeTensor)
-
-
-@contextlib.contextmanager
-def on_devices(choose: Callable[[Any], Any]) -> Iterator[None]:
-    """Gives each new tensor of a tracer the device that `choose` returns for its own, for a block."""
-
-    def make(cls: type, fake_mode: Any, elem: torch.Tensor, device: Any, *args: Any, **options: Any) -> Any:
-        made = _make(cls, fake_mode, elem, _CPU, *args, **options)
-        made.fake_device = choose(torch.device(device))
-        return made
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(choose), create=True))
-        if _normalized is None:
-            stack.enter_context(mock.patch.object(FakeTensor, "__new__", staticmethod(make)))
-        yield
-
-
-def on_gpus() -> AbstractContextManager[Any]:
-    """Keeps tracers' tensors on the GPUs that they were made on, for a block."""
-    return on_devices(_number_device)
-
-
-def _number_device(device: torch.device) -> torch.device:
-    """Returns a device with its number."""
-    if device.type != _GPU:
-        return device if _normalized is None else _normalized(device)
-    return torch.device(_GPU, active_driver().session.current if device.index is None else device.index)
 
 
 def _reported_device(device: torch.device) -> torch.device:
@@ -114,10 +81,8 @@ def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]
             return _converted(*args, **options)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(on_gpus())
         for owner, name, function in (
             (FakeTensor, "_find_common_device", staticmethod(_of_all)),
-            (FakeTensorMode, "avoid_device_init", True),  # no constant of the program's is moved to a GPU while it is traced
             (FakeTensor, "__torch_dispatch__", classmethod(_dispatch_reported)),
             (FakeTensorConverter, "from_real_tensor", convert_pretended),
         ):

@@ -97,6 +97,17 @@ def test_nan_is_the_largest_and_the_smallest(session: Any) -> None:
     assert_simulated(session, lambda x: x.topk(3), torch.tensor([[1.0, NAN, 3.0, 2.0, INF]]))
 
 
+@pytest.mark.parametrize("descending", [False, True])
+def test_long_rows_are_merged_from_runs(descending: bool, session: Any) -> None:
+    """Takes equal elements in several runs, NaN and infinities, and a last run of one element."""
+    for shape in ((2, 4097), (1, 2048), (3, 2500)):
+        x = torch.randint(-300, 300, shape).float()
+        x[:, ::701], x[0, 5:7] = NAN, torch.tensor([-INF, INF])
+        assert_simulated(session, lambda x: x.sort(stable=True, descending=descending), x)
+        found = x.cuda().topk(40, largest=descending)[1].cpu()
+        assert torch.equal(found, x.sort(stable=True, descending=descending)[1][:, :40])
+
+
 @pytest.mark.parametrize("function", [
     lambda x: x.logsumexp(-1), lambda x: x.logsumexp((0, 2)), lambda x: x.var(-1), lambda x: x.std(), lambda x: x.norm(),
     lambda x: torch.var_mean(x, (0, 1), correction=0, keepdim=True), lambda x: x.norm(1, -1), lambda x: x.norm(INF, 0),

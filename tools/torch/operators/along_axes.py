@@ -15,7 +15,8 @@ from simgpu.tools.torch.operators.kernels import FLOATS, INTEGERS, POINTEES, Cal
 from simgpu.tools.torch.operators.rows import ROWS
 
 _REAL = (*FLOATS, torch.float64)
-_SORTED = 4096  # elements of a row that are sorted: the kernel takes the square of it
+_RUN = 1024  # most elements that are sorted by comparing each with all; longer rows are merged from such runs
+_SORTED_AT_ONCE = 256  # elements of a workgroup
 
 
 def _axes(values: Tensor, dims: Sequence[int] | int | None) -> list[int]:
@@ -183,6 +184,31 @@ def _norms(call: Call, tensors: Sequence[Tensor], order: Any = 2, dtype: Any = N
     return [_norm(call, one, order, dtype=dtype) for one in tensors]
 
 
+def _empty_pair(rows: Tensor, kept: int) -> tuple[Tensor, Tensor]:
+    """Returns new tensors for the first elements of each row in order, and for their indices."""
+    return rows.new_empty(len(rows), kept), rows.new_empty(len(rows), kept, dtype=torch.int64)
+
+
+def _in_order(call: Call, rows: Tensor, kept: int, descending: bool) -> tuple[Tensor, Tensor]:
+    """Returns the first elements of each row of at most _RUN in order, and their indices."""
+    found, n = _empty_pair(rows, kept), rows.shape[1]
+    block = min(_block(n), _SORTED_AT_ONCE)
+    call.run(sources.sort_rows, (len(rows), -(-n // block)), rows, *found, n, kept, constants=(descending, block))
+    return found
+
+
+def _runs(call: Call, rows: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
+    """Returns rows whose runs of _RUN elements are in order, and the elements' places in their rows."""
+    whole = rows.shape[1] // _RUN * _RUN
+    first = torch.arange(0, whole, _RUN, device="cpu")[None, :, None]
+    values, at = _in_order(call, rows[:, :whole].contiguous().view(-1, _RUN), _RUN, descending)
+    values, at = values.view(len(rows), whole), (at.view(len(rows), -1, _RUN) + first).view(len(rows), whole)
+    if whole == rows.shape[1]:
+        return values, at
+    last, at_last = _in_order(call, rows[:, whole:].contiguous(), rows.shape[1] - whole, descending)
+    return torch.cat([values, last], 1), torch.cat([at, at_last + whole], 1)
+
+
 def _sort(
     call: Call, values: Tensor, dim: int = -1, descending: bool = False, kept: int | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -190,12 +216,16 @@ def _sort(
     axes = _axes(values, dim)
     rows = _rows(values, axes)
     rows, n = rows.view(torch.uint8) if values.dtype == torch.bool else rows, rows.shape[1]
-    if n > _SORTED:
-        raise OnHost(f"of rows longer than {_SORTED}")
     kept = n if kept is None else kept
-    found, indices = rows.new_empty(len(rows), kept), rows.new_empty(len(rows), kept, dtype=torch.int64)
-    block = min(_block(n), 256)
-    call.run(sources.sort_rows, (len(rows), -(-n // block)), rows, found, indices, n, kept, constants=(descending, block))
+    if n <= _RUN:
+        found, indices = _in_order(call, rows, kept, descending)
+    else:
+        runs, places = _runs(call, rows, descending)
+        found, indices = _empty_pair(rows, kept)
+        call.run(
+            sources.merge_runs, (len(rows), -(-n // _SORTED_AT_ONCE)), runs, places, found, indices, n, kept,
+            constants=(_RUN, _RUN.bit_length(), descending, _SORTED_AT_ONCE),
+        )  # fmt: skip
     return _move_back(found.view(values.dtype), values, axes), _move_back(indices, values, axes)
 
 

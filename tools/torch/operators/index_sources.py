@@ -128,6 +128,15 @@ def moments(x, means, variances, n, divisor, BLOCK: tl.constexpr):  # type: igno
 
 
 @JITFunction
+def _precedes(a, b, DESCENDING: tl.constexpr):  # type: ignore[no-untyped-def]
+    """NaN is the largest."""
+    if DESCENDING:
+        return (a > b) | ((a != a) & (b == b))
+    else:
+        return (a < b) | ((b != b) & (a == a))
+
+
+@JITFunction
 def sort_rows(x, values, indices, n, kept, DESCENDING: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Stores the first `kept` elements of each row of n in order, each at its rank: the number of elements that precede it.
 
@@ -140,14 +149,39 @@ def sort_rows(x, values, indices, n, kept, DESCENDING: tl.constexpr, BLOCK: tl.c
     for other_at in range(n):
         other = tl.load(x + row * n + other_at)
         same = (other == own) | ((other != other) & (own != own))
-        if DESCENDING:
-            precedes = (other > own) | ((other != other) & (own == own))
-        else:
-            precedes = (other < own) | ((own != own) & (other == other))
-        rank += (precedes | (same & (other_at < at))).to(tl.int32)
+        rank += (_precedes(other, own, DESCENDING) | (same & (other_at < at))).to(tl.int32)
     stored = (at < n) & (rank < kept)
     tl.store(values + row * kept + rank, own, stored)
     tl.store(indices + row * kept + rank, at, stored)
+
+
+@JITFunction
+def merge_runs(  # type: ignore[no-untyped-def]
+    x, places, values, indices, n, kept, RUN: tl.constexpr, STEPS: tl.constexpr, DESCENDING: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Stores the first `kept` elements of each row of n in order, each at its rank, found in each run by a search of STEPS.
+
+    A row of x consists of runs of RUN elements in order; places are the elements' places in the row that was sorted. A run's
+    elements come from before those of later runs, so equal ones keep their order.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    x += row * n
+    own = tl.load(x + at, at < n)
+    of_run, rank = at // RUN * RUN, at % RUN
+    for first in range(0, n, RUN):
+        low = tl.full((BLOCK,), 0, tl.int32) + first
+        high = tl.minimum(low + RUN, n)
+        for _ in range(STEPS):
+            middle = (low + high) // 2
+            other = tl.load(x + middle, low < high)
+            same = (other == own) | ((other != other) & (own != own))
+            before = _precedes(other, own, DESCENDING) | (same & (first < of_run))
+            low, high = tl.where((low < high) & before, middle + 1, low), tl.where((low < high) & (before == 0), middle, high)
+        rank += tl.where(first == of_run, 0, low - first)
+    stored = (at < n) & (rank < kept)
+    tl.store(values + row * kept + rank, own, stored)
+    tl.store(indices + row * kept + rank, tl.load(places + row * n + at, at < n), stored)
 
 
 @JITFunction

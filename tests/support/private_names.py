@@ -26,13 +26,15 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
         "Tensor._make_wrapper_subclass", "_C.Event", "_C.Stream", "_C._accelerator_exchangeDevice",
         "_C._accelerator_maybeExchangeDevice", "_C._cuda_getCurrentRawStream", "_C._cuda_getCurrentStream",
         "_C._cuda_getDefaultStream", "_C._cuda_getDevice", "_C._cuda_setStream", "_C._dynamo.guards._empty_strided_cuda",
-        "_C._get_math_sdp_enabled", "_C._set_sdp_use_math", "cuda._exchange_device", "cuda._maybe_exchange_device", "cuda._sleep",
+        "_C._get_math_sdp_enabled", "_C._set_sdp_use_math", "cuda._CudaDeviceProperties", "cuda._exchange_device",
+        "cuda._maybe_exchange_device", "cuda._sleep",
         "cuda.memory._record_memory_history", "cuda.memory._snapshot",
     ),
     "tracers' tensors: their classes, and the devices that they and PyTorch's C++ report": (
         "_is_functional_tensor", "_subclasses.fake_tensor.FakeTensor", "_subclasses.fake_tensor.FakeTensor.__torch_dispatch__",
         "_subclasses.fake_tensor.FakeTensor._find_common_device", "_subclasses.fake_tensor.FakeTensorConverter",
         "_subclasses.fake_tensor.FakeTensorConverter.from_real_tensor", "_subclasses.fake_tensor.FakeTensorMode",
+        "_subclasses.fake_tensor.FakeTensorMode.avoid_device_init",
         "_subclasses.fake_tensor._DISPATCH_META_HANDLERS", "_subclasses.functional_tensor.FunctionalTensor",
     ),
     "Dynamo and Inductor: a call of them for a graph, tables of devices, caches, threads, the timer": (

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from enum import IntEnum
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -22,32 +22,17 @@ def _session() -> Session:
     return active_driver().session
 
 
-class DeviceProperties(NamedTuple):
-    """Answer of `torch.cuda.get_device_properties`, which Dynamo takes for a constant: HIP's names, the descriptor's figures."""
+class DeviceProperties:
+    """Replaces `torch.cuda._CudaDeviceProperties`, by which Dynamo knows a constant: HIP's names, the descriptor's figures."""
 
-    name: str
-    major: int
-    minor: int
-    gcnArchName: str
-    multi_processor_count: int
-    total_memory: int
-    L2_cache_size: int
-    warp_size: int
-    max_threads_per_block: int
-    max_threads_per_multi_processor: int
-    shared_memory_per_block: int
-    shared_memory_per_multiprocessor: int
-    clock_rate: int
-    is_integrated: int
-    is_multi_gpu_board: int
-    pci_bus_id: int
-    pci_device_id: int = 0
-    pci_domain_id: int = 0
+    def __init__(self, **figures: Any) -> None:
+        vars(self).update(figures)
 
-    @property
-    def uuid(self) -> uuid.UUID:
-        """Identifier of the GPU; no field, since Dynamo knows no constant of this class."""
-        return uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.name}:{self.pci_bus_id}")
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeviceProperties) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(vars(self)["uuid"])
 
 
 def _properties(device: object = None) -> DeviceProperties:
@@ -59,7 +44,8 @@ def _properties(device: object = None) -> DeviceProperties:
         max_threads_per_block=chip.max_workgroup_size,
         max_threads_per_multi_processor=chip.threads_per_cu,
         shared_memory_per_block=chip.lds_bytes, shared_memory_per_multiprocessor=chip.lds_bytes,
-        clock_rate=chip.clock_mhz * 1000, is_integrated=0, is_multi_gpu_board=0, pci_bus_id=index,
+        clock_rate=chip.clock_mhz * 1000, is_integrated=0, is_multi_gpu_board=0,
+        uuid=uuid.uuid5(uuid.NAMESPACE_DNS, f"{session.board}:{index}"),
     )  # fmt: skip
 
 
@@ -158,7 +144,7 @@ ANSWERS: dict[str, Any] = {
     "cuda.tunable.is_enabled": _constant(False), "cuda.tunable.tuning_is_enabled": _constant(False),
     "cuda.get_device_name": _name,
     "cuda.get_device_capability": _capability,
-    "cuda.get_device_properties": _properties,
+    "cuda.get_device_properties": _properties, "cuda._CudaDeviceProperties": DeviceProperties,
     "cuda.get_arch_list": lambda: [_session().gpu.arch],
     "_C._dynamo.guards._empty_strided_cuda": lambda size, stride, dtype: torch.empty_strided(  # Inductor's code allocates with it
         size, stride, dtype=dtype, device="cuda"

@@ -83,6 +83,7 @@ def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]
     with contextlib.ExitStack() as stack:
         for owner, name, function in (
             (FakeTensor, "_find_common_device", staticmethod(_of_all)),
+            (FakeTensorMode, "avoid_device_init", True),  # builds with CUDA would move a list's numbers to a GPU
             (FakeTensor, "__torch_dispatch__", classmethod(_dispatch_reported)),
             (FakeTensorConverter, "from_real_tensor", convert_pretended),
         ):

@@ -74,7 +74,7 @@ _COMPARED: dict[str, Any] = checkpoint._allowed_determinism_checks_to_fns
 _told = _COMPARED["default"]
 _MODES = "_prev_torch_function_mode_stack_len"
 _STREAMS = "_simgpu_streams"
-OLDEST_COMPILED = (2, 11)  # release; Dynamo of 2.10 calls its methods otherwise
+OLDEST_COMPILED = (2, 10)  # release; tried back to this one
 _Backward = torch.autograd.function.BackwardCFunction
 _backward, _make_node = _Backward.apply, _Backward.__init__
 

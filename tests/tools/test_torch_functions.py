@@ -223,3 +223,27 @@ def test_results_that_a_type_cannot_hold_are_pytorch_s_error() -> None:
         torch.ones(3, dtype=torch.int32, device="cuda").div_(2)
     with pytest.raises(RuntimeError, match="can't be cast"):
         torch.add(torch.ones(3, device="cuda"), 1.5, out=torch.ones(3, dtype=torch.int32, device="cuda"))
+
+
+@pytest.mark.parametrize(("mode", "options"), [
+    ("bilinear", {"scale_factor": 2}), ("bilinear", {"size": (4, 11), "align_corners": True}),
+    ("bilinear", {"scale_factor": (1.7, 0.6)}), ("bilinear", {"size": (1, 1), "align_corners": True}),
+    ("bicubic", {"size": (9, 4)}), ("bicubic", {"size": (9, 14), "align_corners": True}),
+])  # fmt: skip
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_interpolation_and_its_gradient(mode: str, options: Any, layout: Any, session: Any) -> None:
+    images = torch.randn(2, 3, 6, 5).to(memory_format=layout)
+    assert_simulated(session, gradients(lambda x: functional.interpolate(x, mode=mode, **options)), images, tolerance=4e-6)
+    narrow = functional.interpolate(images.half().cuda(), mode=mode, **options)
+    wide = functional.interpolate(images.half().float(), mode=mode, **options)
+    torch.testing.assert_close(narrow.cpu().float(), wide, rtol=5e-4, atol=1e-6)  # half of a 16-bit float's last bit
+    assert narrow.is_contiguous(memory_format=layout)
+
+
+def test_interpolation_of_one_and_three_axes(session: Any) -> None:
+    assert_simulated(session, lambda x: functional.interpolate(x, 13, mode="linear"), torch.randn(2, 3, 8), tolerance=2e-6)
+    for align in (False, True):
+        assert_simulated(
+            session, lambda x, align=align: functional.interpolate(x, scale_factor=2, mode="trilinear", align_corners=align),
+            torch.randn(1, 2, 3, 4, 5), tolerance=2e-6,
+        )  # fmt: skip

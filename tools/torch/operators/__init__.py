@@ -22,7 +22,8 @@
     along_axes.py    extremes, sums, order, moments, norms
     indexing.py      embedding, gather, scatter, index
     pooling.py       windows of two axes
+    interpolation.py  linear and cubic interpolation
     losses.py        likelihoods and squared errors
-    index_sources.py  kernels of the last four
+    index_sources.py  kernels of the last five
     summary.py       calls simulated and on the host, as text
 """

@@ -274,3 +274,19 @@ def sums_of_windows(  # type: ignore[no-untyped-def]
             inside = (row >= 0) & (column >= 0)
             total += tl.load(x + plane * area + row + column, inside, 0.0).to(divisors.dtype.element_ty)
     tl.store(out + at, total / tl.load(divisors + i * out_w + j, at < count, 1.0), at < count)
+
+
+@JITFunction
+def weighted_sums(  # type: ignore[no-untyped-def]
+    x, index, weights, out, count, n, length, inner, window, BLOCK: tl.constexpr
+):
+    """Sums weights[j, k] x[b, index[j, k], i] over k to out[b, j, i], of x (b, n, inner) and out (b, length, inner)."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i, j, b = at % inner, at // inner % length, (at // inner // length).to(tl.int64)
+    total = tl.full((BLOCK,), 0.0, tl.float32)
+    for k in range(window):
+        chosen = tl.load(index + j * window + k, at < count, 0)
+        weight = tl.load(weights + j * window + k, at < count, 0.0)
+        value = tl.load(x + (b * n + chosen) * inner + i, (at < count) & (weight != 0.0), 0.0)
+        total += weight * value.to(tl.float32)
+    tl.store(out + at, total, at < count)

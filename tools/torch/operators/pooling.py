@@ -107,10 +107,10 @@ def _max_pool(
         sources.largest_in_windows, (-(-out.numel() // BLOCK),), values.contiguous(), _offsets(rows, width), _offsets(columns, 1),
         out, indices, out.numel(), height * width, *out.shape[-2:], rows.shape[1], columns.shape[1], constants=(BLOCK,),
     )  # fmt: skip
-    return tuple(_in_layout(one, values) for one in (out, indices))  # type: ignore[return-value]
+    return tuple(in_layout(one, values) for one in (out, indices))  # type: ignore[return-value]
 
 
-def _in_layout(found: Tensor, like: Tensor) -> Tensor:
+def in_layout(found: Tensor, like: Tensor) -> Tensor:
     """Returns a result in the order of axes that pooling keeps: channels last, if its argument is so."""
     last = like.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
     return found.contiguous(memory_format=torch.channels_last) if last else found
@@ -127,7 +127,7 @@ def _max_pool_gradient(call: Call, grad: Tensor, values: Tensor, *options: Any) 
         sources.put, (-(-grad.numel() // BLOCK),), grad.contiguous(), indices.contiguous(), out, grad.numel(), area, length, 1,
         constants=(False, True, BLOCK),
     )  # fmt: skip
-    return _in_layout(out.to(values.dtype), values)
+    return in_layout(out.to(values.dtype), values)
 
 
 def _divisors(windows: Sequence[Tensor], values: Tensor, kernel: _Ints, stride: _Ints, padding: _Ints, *how: Any) -> Tensor:
@@ -152,7 +152,7 @@ def _average_pool(
 ) -> Tensor:  # fmt: skip
     windows = _windows_of(values, kernel, stride, padding, (1,), ceil)
     divisors = _divisors(windows, values, kernel, stride, padding, counts_padding, divisor)
-    return _in_layout(_sums(call, values, windows, divisors, values.dtype), values)
+    return in_layout(_sums(call, values, windows, divisors, values.dtype), values)
 
 
 def _gradient(call: Call, grad: Tensor, values: Tensor, windows: Sequence[Tensor], divisors: Tensor | None) -> Tensor:
@@ -162,7 +162,7 @@ def _gradient(call: Call, grad: Tensor, values: Tensor, windows: Sequence[Tensor
     alone = [torch.arange(extent, device="cpu")[:, None] for extent in grad.shape[-2:]]
     divided = grad if divisors is None else _sums(call, grad, alone, divisors, wide)
     back = [_holders(of_axis, extent) for of_axis, extent in zip(windows, values.shape[-2:])]
-    return _in_layout(_sums(call, divided, back, None, values.dtype), values)
+    return in_layout(_sums(call, divided, back, None, values.dtype), values)
 
 
 def _average_pool_gradient(
@@ -185,7 +185,7 @@ def _adaptive_pool(call: Call, values: Tensor, size: _Ints) -> Tensor:
     if 0 in size:
         raise OnHost("of no windows")
     windows, divisors = _adaptive_windows(values, size)
-    return _in_layout(_sums(call, values, windows, divisors, values.dtype), values)
+    return in_layout(_sums(call, values, windows, divisors, values.dtype), values)
 
 
 def _adaptive_pool_gradient(call: Call, grad: Tensor, values: Tensor) -> Tensor:
@@ -203,7 +203,7 @@ def _nearest(extent: int, result: int, scale: float | None) -> Tensor:
 def _upsample(call: Call, values: Tensor, size: _Ints, *scales: float | None) -> Tensor:
     _planes(values)
     windows = [_nearest(*each) for each in zip(values.shape[-2:], size, scales or (None, None))]
-    return _in_layout(_sums(call, values, windows, None, values.dtype), values)
+    return in_layout(_sums(call, values, windows, None, values.dtype), values)
 
 
 def _upsample_gradient(call: Call, grad: Tensor, size: _Ints, shape: _Ints, *scales: float | None) -> Tensor:

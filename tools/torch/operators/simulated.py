@@ -25,6 +25,7 @@ from simgpu.tools.torch.operators.elements import ELEMENTS
 from simgpu.tools.torch.operators.functions import FUNCTIONS
 from simgpu.tools.torch.operators.gemms import GEMMS
 from simgpu.tools.torch.operators.indexing import INDEXING
+from simgpu.tools.torch.operators.interpolation import INTERPOLATION
 from simgpu.tools.torch.operators.kernels import FLOATS, Call, OnHost, pose, type_of
 from simgpu.tools.torch.operators.losses import LOSSES
 from simgpu.tools.torch.operators.norms import rms_norm_backward, wide
@@ -66,7 +67,7 @@ def _attention(  # type: ignore[no-untyped-def]
 # By the operator's name in PyTorch's dispatcher: functions of a Call and the operator's arguments.
 KERNELS: dict[str, Callable[..., Any]] = {
     **GEMMS, **ROWS, **ELEMENTS, **CHANNEL_NORMS, **CONVOLUTIONS, **FUNCTIONS, **ALONG_AXES, **INDEXING, **LOSSES, **POOLING,
-    FUSED: _attention,
+    **INTERPOLATION, FUSED: _attention,
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ class GradientEmitter(Visitor):
         self.visit(next(root.children()))
         self._end()
         k.s_endpgm()
-        heads = p.batch * (p.kv_heads if self.keys else p.heads)
+        heads = root.trips("batch") * (p.kv_heads if self.keys else p.heads)
         tiles = root.trips(plan.side)
         assert p.scale is not None
         return k.finish(plan=plan, grid=(heads, tiles, 1), scalars=(p.lq, p.lk, tiles - 1, p.scale * LOG2_E, p.scale))

@@ -24,7 +24,7 @@ class GradientExecutor(WindowExecutor, Executor, root=GradientTree):
     """Computes dK and dV, or dQ, from Q, K, V, dO, L and D, window by window."""
 
     def visit_device(self, tree: GradientTree, *operands: ArrayLike) -> dict[str, Array]:
-        """Returns the gradients in the accumulation type, by name. With accumulate = "problem", P and dS are rounded."""
+        """Returns the gradients' windows in the accumulation type, by name. With accumulate = "problem", P and dS are rounded."""
         p, kind = tree.problem, self.kind("f32")
         self._plan: GradientPlan = tree.plan
         shapes = p.shapes | {"D": p.lse_shape}
@@ -34,7 +34,7 @@ class GradientExecutor(WindowExecutor, Executor, root=GradientTree):
         self._found = {name: np.zeros(p.shapes[name], kind) for name in tree.plan.results}
         self.counters = block_counters(tree)
         self.visit_tile(tree)
-        return self._found
+        return {view.operand: self._found[view.operand][view.index] for view in tree.views if view.operand in self._found}
 
     def compute(self, *views: View) -> None:
         """Adds what a window of queries and keys contributes."""
@@ -114,7 +114,7 @@ def _gradient_counters(tree: GradientTree) -> Counters:
         deep = ATOM / atom.k
         sums = sum(-(-p.shapes[name][-1] // ATOM) for name in plan.results)
         atoms += int(steps * (-(-p.d // atom.k) + -(-p.dv // atom.k) + sums * deep))
-    results = sum(prod(p.shapes[name]) for name in plan.results) * 4
+    results = sum(view.elements for view in tree.views if view.operand in plan.results) * 4
     moved = own * own_bytes + other * (moved_bytes + (statistics if plan.side == "keys" else 0)) + results
     written = other * sum(tile.width * (1 + tile.columns) for tile in plan.moved) * p.element.bytes
     read = written * min(4, -(-plan.tile // (ATOM * plan.atoms)))

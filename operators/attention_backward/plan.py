@@ -27,6 +27,7 @@ from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention_backward.cost import gradient_seconds
 from simgpu.operators.attention_backward.problem import AttentionBackwardProblem
 from simgpu.operators.attention_backward.tiles import SIDES, WAVES, GradientPlan, moved_tiles, padded_width
+from simgpu.operators.levels import Level, Nest
 from simgpu.operators.resources import (
     LdsArray,
     RegisterRange,
@@ -100,10 +101,10 @@ def gradient_plans(p: AttentionBackwardProblem, d: HardwareDescriptor, side: str
 
     The first is bound by the limit that the plan before it violates, others by the number of blocks.
     """
-    least, stopped = max(ATOM, d.atom(p.dtype).k), None
+    stopped = None
     found: list[GradientPlan] = []
     for atoms in ATOMS:
-        for stages, step in product(STAGES, (step for step in STEPS if step >= least)):
+        for stages, step in product(STAGES, _steps(p, d)):
             plan = _plan(p, d, side, policy, (atoms, step, stages))
             if plan.feasible:
                 name = "occupancy" if found else stopped.binding.name if stopped else None
@@ -111,6 +112,20 @@ def gradient_plans(p: AttentionBackwardProblem, d: HardwareDescriptor, side: str
                 break
             stopped = plan
     return found
+
+
+def with_nest(plan: GradientPlan, nest: Nest) -> GradientPlan:
+    """Returns the plan of other tiles: of what a plan chooses from, the rows of a wave and of a step that are nearest."""
+    (*_, rows), (*_, other, waves) = nest[Level.DEVICE], nest[Level.BLOCK]
+    changed = waves.tile if waves.tile != ATOM * plan.atoms else rows.tile // WAVES
+    atoms = min(ATOMS, key=lambda count: abs(ATOM * count - changed))
+    step = min(_steps(plan.problem, plan.descriptor), key=lambda size: abs(size - other.tile))
+    return _plan(plan.problem, plan.descriptor, plan.side, plan.policy, (atoms, step, plan.stages))
+
+
+def _steps(p: AttentionBackwardProblem, d: HardwareDescriptor) -> tuple[int, ...]:
+    """Returns the rows of a step that fill a matrix instruction."""
+    return tuple(step for step in STEPS if step >= d.atom(p.dtype).k)
 
 
 def _plan(p: AttentionBackwardProblem, d: HardwareDescriptor, side: str, policy: str, choice: tuple[int, int, int]) -> GradientPlan:

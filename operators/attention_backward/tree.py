@@ -10,10 +10,10 @@ from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.sequence import KernelSequence, SequencePlan
-from simgpu.operators.attention_backward.plan import plan_gradient
+from simgpu.operators.attention_backward.plan import plan_gradient, with_nest
 from simgpu.operators.attention_backward.problem import LOGARITHMS, SUMS, AttentionBackwardProblem
 from simgpu.operators.attention_backward.tiles import SIDES, WAVES, GradientPlan
-from simgpu.operators.levels import Level, TileLoop
+from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.rows.tree import RowTree
 from simgpu.operators.tree import Axes, Extent, Node, Root, Split, View
 
@@ -155,6 +155,16 @@ class GradientTree(Root):
     def on(self, descriptor: HardwareDescriptor) -> GradientTree:
         """Derives the same problem and policy again for another descriptor."""
         return GradientTree(self.problem, self.derivation.side, descriptor, self.derivation.policy)
+
+    def fit(self, nest: Nest) -> GradientPlan:
+        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
+        return with_nest(self.derivation, nest)
+
+    def whole_only(self, axis: str) -> str:
+        """Returns the reason why an axis cannot be clipped; only the batch can."""
+        if axis in ("queries", "keys"):
+            return "a head's place in memory follows from its rows"
+        return "" if axis == "batch" else "heads follow one another"
 
     def child(self, axes: Axes) -> GradientBlock:
         """Returns the node of a block."""

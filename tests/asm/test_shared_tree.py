@@ -22,6 +22,8 @@ import simgpu
 from simgpu import asm
 from simgpu.hardware.errors import LaunchError, ResourceError
 from simgpu.operators import (
+    AddRmsNorm,
+    AttentionBackwardProblem,
     AttentionProblem,
     ColumnProblem,
     Columns,
@@ -46,10 +48,15 @@ from simgpu.operators import (
     Transpose,
     TransposeProblem,
     packed_filter,
+    reference,
 )
+from simgpu.operators.attention.sequence import KernelSequence
+from simgpu.operators.attention_backward.tree import GradientTree
 from simgpu.operators.expressions import Value, rsqrt
+from simgpu.operators.fused.tree import Leaf as TreeLeaf
 from simgpu.operators.levels import Level, TileLoop
-from simgpu.operators.tree import Root
+from simgpu.operators.rows.tree import RowRoot
+from simgpu.operators.tree import Node, Root, TileNode
 from tests.support.exhaustive import examples, one_in
 
 TARGET = "mi300x"
@@ -73,27 +80,40 @@ class Case:
         """Dimensions of the output's view, as they are in memory."""
         return self.memory or tuple(range(len(self.tree.views[-1].extents)))
 
-    def numpy(self, tree: Root, level: str) -> Array:
-        return ComputeVisitor(level).visit(tree, *self.operands(tree)[1], **self.named)
+    def numpy(self, tree: Root, level: str) -> tuple[Array, ...]:
+        """Returns the outputs in the kernel's order."""
+        found = ComputeVisitor(level).visit(tree, *self.operands(tree)[1], **self.named)
+        if isinstance(found, dict):
+            return tuple(found[name] for name in self.outputs)
+        return found if isinstance(found, tuple) else (found,)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the kernel's operands that are not given."""
+        return [name for name in self.unchanged.operands if name not in self.operands(self.tree)[0]]
 
     @cached_property
     def unchanged(self) -> asm.EmittedKernel:
         """Kernel of the tree as it was."""
         return asm.emit(self.tree)
 
-    def launch(self, tree: Root, emitted: asm.EmittedKernel) -> tuple[Array, Array]:
-        """Returns the kernel's output in the tree's window, and what is outside it."""
-        given = self.operands(tree)[0]
-        gpu = simgpu.Device(tree.descriptor.name)
-        shape = tuple(len(self.tree.views[-1].extents[axis]) for axis in self.order)
-        window = tuple(tree.views[-1].index[axis] for axis in self.order)
-        out = np.full(shape, MARKER, np.float32)
-        (name,) = [name for name in emitted.operands if name not in given]
-        buffers = {name: gpu.upload(out), **{name: gpu.upload(array) for name, array in given.items()}}
+    def launch(self, tree: Root, emitted: asm.EmittedKernel) -> list[tuple[Array, Array]]:
+        """Returns each output of the kernel in the tree's window, and what is outside it."""
+        given, gpu = self.operands(tree)[0], simgpu.Device(tree.descriptor.name)
+        whole, windows = ({view.operand: view for view in of.views} for of in (self.tree, tree))
+        *_, last = tree.views
+        places = {name: name if name in windows else last.operand for name in self.outputs}  # others have the last one's window
+        shapes = {name: tuple(len(whole[at].extents[axis]) for axis in self.order) for name, at in places.items()}
+        buffers = {name: gpu.upload(np.full(shape, MARKER, np.float32)) for name, shape in shapes.items()}
+        buffers |= {name: gpu.upload(array) for name, array in given.items()}
         asm.launch(emitted, gpu, *(buffers[name] for name in emitted.operands))
-        found, inside = buffers[name].download(np.float32, shape), np.zeros(shape, bool)
-        inside[window] = True
-        return found[window], found[~inside]
+        results = []
+        for name, at in places.items():
+            found, inside = buffers[name].download(np.float32, shapes[name]), np.zeros(shapes[name], bool)
+            window = tuple(windows[at].index[axis] for axis in self.order)
+            inside[window] = True
+            results.append((found[window], found[~inside]))
+        return results
 
 
 def drawn(*shape: int) -> Array:
@@ -185,6 +205,16 @@ def attention(lq: int, lk: int, d: int, policy: str = "corrected", values: str =
     return Case(f"attention {lq} by {lk}, d={d} {policy} {values} {said}", tree, lambda tree: (named, arrays), tolerance=tolerance)
 
 
+def backward(side: str, lq: int, lk: int, d: int, target: str = TARGET, **more: Any) -> Case:
+    """Returns the kernel of dK and dV ("keys"), or of dQ ("queries")."""
+    tree = GradientTree(AttentionBackwardProblem(lq, lk, d, dtype="f16", **more), side, target)
+    p, said = tree.problem, ", ".join(f"{name}={value}" for name, value in more.items())
+    named = {name: drawn(*p.shapes[name]).astype(np.float16) for name in ("Q", "K", "V", "dO")}
+    lse = reference.attention_lse(p, named["Q"], named["K"]).astype(np.float32)
+    named |= {"L": lse, "D": drawn(*p.lse_shape)}
+    return Case(f"{side} of backward {lq} by {lk}, d={d} {said}", tree, lambda tree: (named, tuple(named.values())), tolerance=2e-2)
+
+
 CASES = [
     softmax(9, 700), softmax(2500, 64), softmax(12000, 12), softmax(3, 5000), softmax(2, 150000),
     transpose(70, 133), transpose(300, 41), columns(900, 70), columns(3000, 33, "maximum"),
@@ -197,6 +227,8 @@ CASES = [
     conv2d(32, 12, 70, 3, layout="nhwc"), conv2d(600, 3, 20, 3, padding=(1, 1)),
     attention(90, 100, 32), attention(70, 300, 64, heads=4, kv_heads=2, causal=True, dtype="f16"),
     attention(3, 3000, 64, heads=8, kv_heads=1), attention(40, 70, 64, "published"), attention(40, 70, 64, "published", "fma"),
+    rows(AddRmsNorm(9, 333)), backward("keys", 70, 90, 64, batch=2, heads=4, kv_heads=2), backward("queries", 90, 70, 32, batch=2),
+    backward("keys", 40, 300, 64, batch=2, causal=True), backward("queries", 300, 300, 128, causal=True),
 ]  # fmt: skip
 IDS = [case.name for case in CASES]
 
@@ -212,9 +244,9 @@ def agree(case: Case, tree: Root, level: str) -> None:
     except ResourceError as error:
         assert re.search("does not divide among|an instruction reaches|registers left for", str(error))
         return
-    found, outside = case.launch(tree, emitted)
-    np.testing.assert_allclose(found, expected.reshape(found.shape), rtol=case.tolerance, atol=case.tolerance)
-    assert (outside == MARKER).all(), "the kernel wrote outside the tree's window"
+    for want, (found, outside) in zip(expected, case.launch(tree, emitted), strict=True):
+        np.testing.assert_allclose(found, want.reshape(found.shape), rtol=case.tolerance, atol=case.tolerance)
+        assert (outside == MARKER).all(), "the kernel wrote outside the tree's window"
     assert (emitted.text, emitted.grid, emitted.scalars) != (base.text, base.grid, base.scalars), "the kernel ignores the change"
 
 
@@ -239,6 +271,21 @@ def change_a_step(case: Case, data: st.DataObject) -> None:
         return
     assert plan.nest[node.level] == tuple(loops)
     agree(case, tree, data.draw(st.sampled_from(list(Level))))
+
+
+def kinds_below(base: type) -> set[type]:
+    """Returns the node classes of a level below a class, without those that only others derive from."""
+    found = {kind for below in base.__subclasses__() for kind in kinds_below(below) | {below}}
+    return {kind for kind in found if not kind.__name__.startswith("_") and kind.__module__.startswith("simgpu.operators")}
+
+
+def test_every_kind_of_node_is_changed() -> None:
+    """A new operator's nodes need a case here. Roots of several kernels have no loops of their own."""
+    bases = {TileNode, Root, RowRoot, TreeLeaf}
+    asked = kinds_below(Node) - bases - {KernelSequence, *kinds_below(KernelSequence)}
+    held = {type(node) for case in CASES for node in case.tree.representatives()}
+    held |= {type(child) for case in CASES for node in case.tree.representatives() for child in node.children()}
+    assert {kind.__name__ for kind in asked - held} == set()
 
 
 @given(st.data())
@@ -268,6 +315,15 @@ PROBLEMS = {
     "gemm": st.builds(
         gemm, st.integers(1, 130), st.integers(1, 130), st.integers(1, 900), BOARDS, trans_a=FLAGS, trans_b=FLAGS,
         dtype=st.sampled_from(("f32", "f16")),
+    ),
+    "fused": st.builds(
+        lambda m, n, k, kind, trans_b, board: fused(RmsNormGemm(m, n, k, kind, trans_b=trans_b), board), st.integers(1, 130),
+        st.integers(1, 130), st.integers(1, 900), st.sampled_from(("f32", "f16")), FLAGS, BOARDS,
+    ),
+    "backward": st.builds(
+        backward, st.sampled_from(("keys", "queries")), st.integers(1, 300), st.integers(1, 300),
+        st.sampled_from((16, 40, 64, 128)), BOARDS, causal=FLAGS, batch=st.integers(1, 2),
+        heads=st.sampled_from((2, 4)), kv_heads=st.sampled_from((1, 2)),
     ),
     "conv2d": st.builds(
         conv2d, st.sampled_from((1, 3, 16, 20, 64)), st.integers(9, 20), st.sampled_from((4, 17, 50)), st.sampled_from((1, 3, 5)),

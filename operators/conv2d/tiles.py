@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
+from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.operators.conv2d.lds import HaloLayout, TapLayout
 from simgpu.operators.conv2d.loads import lane_clocks
 from simgpu.operators.conv2d.problem import (
@@ -218,7 +219,8 @@ class Conv2dPlan(Derivation):
             if pieces > 1:  # neighbours have a pixel's pieces, and the next pixel's if there is nothing between
                 run = pieces * (run if apart == self.tile_ic * e else 1)
                 apart = self.tile_ic // pieces * e
-        return high * wide * self.tile_ic / at_once * lane_clocks(at_once * e, apart, run, step)
+        line = pipelines(self.descriptor.arch).cache_line
+        return high * wide * self.tile_ic / at_once * lane_clocks(at_once * e, apart, run, step, line)
 
     @cached_property
     def channels_at_once(self) -> int:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
+import numpy as np
+
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.matrix_table import FORMATS
@@ -71,12 +73,14 @@ def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Any) ->
     of_a, of_b = (rows * kind.packed_bytes(t.tile_k) for rows, kind, _ in sides)
     read, even = of_a * t.waves_n + of_b * t.waves_m, problem.even_batch
     staged = sum(kind.packed_bytes(staged_rows(problem, rows, across) * t.tile_k) for rows, kind, across in sides)
-    issued = sum(load_clocks(even, descriptor, t, name) for name in "AB")
-    lines = largest((even.streams_a * of_a + of_b) / rates.cache, _line_bytes(even, t, LINE) / LINE)
+    issued = [load_clocks(even, descriptor, t, name) for name in "AB"]
+    touched = zip(_line_bytes(even, t, LINE), issued, strict=True)
+    lines = sum(minimum(nbytes / LINE, clocks) if np.any(clocks) else nbytes / LINE for nbytes, clocks in touched)
+    lines = largest((even.streams_a * of_a + of_b) / rates.cache, lines)
     return {
         "matrix": 2 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(problem, descriptor),
         "LDS": read / rates.lds_read + staged / rates.lds_write,
-        "cache": largest(lines, issued),
+        "cache": largest(lines, sum(issued)),
         "lines": lines,
     }
 
@@ -112,7 +116,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         burst=clocks["lines"],
         flight=p.element.packed_bytes(p.streams_a * minimum(t.tile_m, p.m) * t.tile_k)
         + p.element_b.packed_bytes(minimum(t.tile_n, p.n) * t.tile_k),
-        asked=_line_bytes(p, t, rates.row.cache_line),
+        asked=sum(_line_bytes(p, t, rates.row.cache_line)),
         missed_bytes=missed,
         hbm_bytes=once + (missed - once) * (1 - kept),
         written_bytes=written,
@@ -122,10 +126,10 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     )
 
 
-def _line_bytes(p: GemmProblem, t: Any, line: int) -> Any:
-    """Returns the bytes of the lines that a step's rows of A, the leaves' matrices and B touch."""
+def _line_bytes(p: GemmProblem, t: Any, line: int) -> tuple[Any, ...]:
+    """Returns the bytes of the lines that a step's rows of A and the leaves' matrices touch, and those of B's."""
     sides = ((p.trans_a, t.tile_m, p.element, p.streams_a), (not p.trans_b, t.tile_n, p.element_b, 0))
-    return sum(
+    return tuple(
         (t.tile_k if across else side) * max(1, of_a)
         * lines_of(kind.packed_bytes(side if across else t.tile_k), gcd(run_step(p, across, not of_a), line), line) * line
         for across, side, kind, of_a in sides

@@ -1,8 +1,9 @@
 """Clocks of the vector cache for the loads that stage a K step, in closed form: `layout` without its places.
 
-A lane loads `width` bytes at once. The address coalescer takes 16 lanes of a dword, or 4 lanes of more, and passes each 64-byte
-line of them in a clock. If the lanes are in several rows of memory, they take four clocks for each dword that meets another in
-its bank (te42kyfo/gpu-benches, gpu-strides). So loads of 8 bytes pass 32 bytes a clock, and rows at odd addresses take more.
+A lane loads `width` bytes at once. The address coalescer takes 16 lanes of a dword, or 4 lanes of more, and passes each line of
+the vector cache that they touch in a clock. If the lanes are in several rows of memory, they take four clocks for each dword that
+meets another in its bank (te42kyfo/gpu-benches, gpu-strides). So loads of 8 bytes pass 32 bytes a clock, and rows at odd addresses
+take more: 1.98 times as many clocks with lines of 64 bytes, 1.49 with lines of 128.
 
 An operand that is transposed on its way to LDS is staged as if its rows were padded to the next power of two.
 """
@@ -16,6 +17,7 @@ import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.operators.cost import choose, largest, minimum
 from simgpu.operators.gemm.edges import run_step
 from simgpu.operators.gemm.limits import LINE_TYPES, atom_of, padded_rows, power_in, side_of
@@ -55,7 +57,8 @@ def load_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any, name: str) -> Any
         vec = power_in(share, power_in(rows, chunk) if across else chunk)
     lanes = choose(vec * kind.bytes > WORD, 4, 16)
     group, run = lanes * vec * kind.bytes, minimum(adjacent, lanes * vec) * kind.bytes
-    clocks = choose(run < group, minimum(lanes, 4 * group / run), lines_of(group, gcd(run_step(p, across, is_b), LINE), LINE))
+    line = pipelines(d.arch).cache_line
+    clocks = choose(run < group, minimum(lanes, 4 * group / run), lines_of(group, gcd(run_step(p, across, is_b), line), line))
     return loads / vec / lanes * clocks * (1 if is_b else p.streams_a)
 
 

@@ -13,6 +13,7 @@ from simgpu.asm.builder.formula import DIVIDEND_LIMIT, division_magic, division_
 from simgpu.checks.path_trace.patterns import group_clocks
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import ResourceError, TargetError
+from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators.gemm.layout import TileLayout, TileLayouts
 from simgpu.operators.gemm.limits import transposed_words
@@ -90,7 +91,24 @@ def test_the_cost_has_the_loads_that_are_emitted(target):
             problem, tiles = found.plan.problem, TileLayouts.of(found)
             for layout, across in ((tiles.a, m), (tiles.b, n)):
                 stride = 1152 if layout.k_contiguous else across
-                assert load_clocks(problem, found.plan.descriptor, found.plan.tiling, layout.name) == traced_clocks(layout, stride)
+                closed = load_clocks(problem, found.plan.descriptor, found.plan.tiling, layout.name)
+                assert closed == traced_clocks(layout, stride, pipelines(target).cache_line)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_at_odd_addresses_take_the_lines_that_they_touch(target):
+    """Compares operands whose k, or rows of a tile, fill whole groups of lanes. Rows of others meet banks by chance."""
+    line, seen = pipelines(target).cache_line, 0
+    for name, trans in itertools.product(board(target).dtypes(), (False, True)):
+        found = TiledComputation(1151, 1153, 1153, target, dtype=name, trans_a=trans, trans_b=not trans).first()
+        problem, tiles = found.plan.problem, TileLayouts.of(found)
+        for layout, stride in ((tiles.a, 1151 if trans else 1153), (tiles.b, 1153)):
+            if layout.transposes:
+                continue
+            seen += 1
+            closed = load_clocks(problem, found.plan.descriptor, found.plan.tiling, layout.name)
+            assert closed == pytest.approx(traced_clocks(layout, stride, line), rel=0.08), (name, layout)
+    assert seen
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -113,15 +131,15 @@ def test_the_cost_transposes_the_registers_that_are_staged(target):
     assert padded and small
 
 
-def traced_clocks(layout, stride):
-    """Returns the coalescer's clocks for all loads of a tile whose rows in memory are `stride` elements apart."""
-    width, clocks = layout.vec * layout.element, 0
+def traced_clocks(layout, stride, line):
+    """Returns the coalescer's clocks for all loads of a tile whose rows in memory are `stride` elements apart. line: bytes."""
+    width, clocks, shift = layout.vec * layout.element, 0, line.bit_length() - 1
     every = 16 if width <= 4 else 4
     for unit, wave in itertools.product(range(layout.loads), range(layout.threads // 64)):
         row, k = layout.staged_element(np.arange(64 * wave, 64 * wave + 64), unit)
         for level in range(layout.depth):
             starts = (row * stride + k if layout.k_contiguous else (k + level) * stride + row) * layout.element
-            clocks += sum(group_clocks(starts, (1 << 64) - 1, first, every, width, 6) for first in range(0, 64, every))
+            clocks += sum(group_clocks(starts, (1 << 64) - 1, first, every, width, shift) for first in range(0, 64, every))
     return clocks
 
 

@@ -1,6 +1,6 @@
 """Kernels of a GEMM.
 
-    operands.py      plans that have no kernel; what the second pass computes; whose C passes through LDS
+    operands.py      plans that have no kernel; what the second pass computes
     tile_order.py    the tile that a workgroup computes, and its group
     prologue.py      arguments, coordinates, buffers, accumulators
     block_scales.py  products that are scaled before they are added
@@ -11,7 +11,6 @@
     emitter.py       the main loop, and the kernel as a whole
     ending.py        places of C and of the epilogue's operands; the ways of storing
     store.py         accumulators through the epilogue to C
-    strips.py        accumulators through LDS, so that lanes store whole rows of the tile
     reduce.py        the second kernel, if K is split
 """
 

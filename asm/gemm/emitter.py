@@ -35,7 +35,7 @@ from simgpu.asm.gemm.block_scales import BlockScales
 from simgpu.asm.gemm.ending import Ending
 from simgpu.asm.gemm.leaves import MappedStaging, RowValues
 from simgpu.asm.gemm.lines import Pace
-from simgpu.asm.gemm.operands import check, in_strips, second_pass
+from simgpu.asm.gemm.operands import check, second_pass
 from simgpu.asm.gemm.prologue import (
     clear_accumulators,
     epilogue_names,
@@ -90,7 +90,7 @@ class GemmEmitter(Visitor):
         types = dict.fromkeys((problem.dtype, problem.dtype_b))
         kinds += "p" * problem.preshuffle_b
         tile = f"{self.operands.a.rows}x{self.operands.b.rows}x{self.operands.tile_k}"
-        name = "_".join(("gemm", *types, kinds, tile, *extras, *["strips"] * in_strips(plan)))
+        name = "_".join(("gemm", *types, kinds, tile, *extras))
         self.turn = Turn(plan, self.operands)
         self.k = KernelBuilder(name, target, plan.threads, plan=plan.resources)
         self.mnemonic, self.modifiers = matrix_instruction(plan.atom, target, problem.dtype)

@@ -6,10 +6,9 @@ from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.leaves import RowValues, StoredLeaf
-from simgpu.asm.gemm.operands import base_activation, in_strips, second_pass
+from simgpu.asm.gemm.operands import base_activation, second_pass
 from simgpu.asm.gemm.prologue import TilePlace
-from simgpu.asm.gemm.store import Accumulators, StoredSums, TileStore
-from simgpu.asm.gemm.strips import Strips
+from simgpu.asm.gemm.store import Accumulators, TileStore
 from simgpu.asm.parts.buffers import new_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
@@ -29,7 +28,7 @@ class Ending:
         place: TilePlace, acc: Accumulators, rows: RowValues | None = None
     ) -> None:
         self.rows = rows  # values of rows, for a leaf on the products
-        self.k, self.plan, self.operands, self.arguments, self.place, self.acc = k, plan, operands, arguments, place, acc
+        self.k, self.operands, self.arguments, self.place, self.acc = k, operands, arguments, place, acc
         self.split, self.problem = second_pass(plan), plan.problem
         self.kind = self.problem.accumulator if self.split else self.problem.dtype_c  # type that is stored
         self.compute = self.problem.accumulator if self.split else self.problem.epilogue_type
@@ -78,7 +77,9 @@ class Ending:
         resource = new_buffer(k, arguments[c], c, *terms)
         residual = new_buffer(k, arguments["residual"], "residual", *terms) if "residual" in arguments else None
         row, column, offset = (k.v.alloc(f"C {what}") for what in ("row", "column", "offset"))
-        acc = self._lanes(row, column)
+        a, b = self.operands.a, self.operands.b
+        k.set(row, a.row_of(0, of(place.group, a.groups) * self.acc.lane_rows) + place.wave_row)
+        k.set(column, b.row_of(0, of(place.lane_row, b.atom)) + place.wave_column)
         k.set(offset, of(row) * stride + of(column) // (2 if gated else 1) * size)
         epilogue = Epilogue(
             k, self.compute, None if self.split else arguments["alpha"], arguments.get("beta"),
@@ -88,20 +89,9 @@ class Ending:
         epilogue.prepare()
         elements.prepare()
         return TileStore(
-            k, acc, resource, row, column, offset, stride, place.m_left, place.n_left, epilogue, elements, gated,
+            k, self.acc, resource, row, column, offset, stride, place.m_left, place.n_left, epilogue, elements, gated,
             bias, residual, scales, leaf,
         )  # fmt: skip
-
-    def _lanes(self, row: Reg, column: Reg) -> StoredSums:
-        """Returns the sums as the lanes store them, and emits a lane's first row and column."""
-        k, place, plan, (a, b) = self.k, self.place, self.plan, (self.operands.a, self.operands.b)
-        if in_strips(plan):
-            strips = Strips(k, plan, self.acc, place)
-            strips.places(row, column)
-            return strips
-        k.set(row, a.row_of(0, of(place.group, a.groups) * self.acc.lane_rows) + place.wave_row)
-        k.set(column, b.row_of(0, of(place.lane_row, b.atom)) + place.wave_column)
-        return self.acc
 
     def _leaf(self) -> StoredLeaf | None:
         """Returns the leaf on the products, with buffers of its columns."""

@@ -1,4 +1,4 @@
-"""GEMM plans that have no kernel, those with a second pass, and those whose C passes through LDS."""
+"""GEMM plans that have no kernel, and those with a second pass."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
-from simgpu.operators.gemm.stores import passes_lds
 
 
 def second_pass(plan: GemmPlan) -> bool:
     """True if a second kernel computes C: if K is split, and for f64 activations of hundreds of instructions per element."""
     return plan.split_k > 1 or (plan.problem.epilogue_type == "f64" and base_activation(plan.problem) in PAIRS)
-
-
-def in_strips(plan: GemmPlan) -> bool:
-    """True if a tile of C, or of partial products, passes through LDS."""
-    return plan.policy == "corrected" and bool(passes_lds(plan.problem, plan.descriptor, plan.tiling, second_pass(plan)))
 
 
 def base_activation(problem: GemmProblem) -> str:

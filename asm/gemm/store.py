@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count, cycle, islice
-from typing import ClassVar, NamedTuple, Protocol
+from itertools import islice
 
 from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.kernel import KernelBuilder
@@ -18,7 +17,7 @@ from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.layout import TileLayout
 
-BATCH = 8  # most groups of C in flight at once
+BATCH = 8  # most groups of C in flight at once, if beta reads them
 DPP_ROW = 16  # lanes that DPP rotates among
 ALL_LANES = {"row_mask": "0xf", "bank_mask": "0xf"}
 
@@ -36,8 +35,6 @@ class Accumulators:
     per_atom: int  # registers of an atom
     words: int  # registers of an element
 
-    in_flight: ClassVar[int] = BATCH  # most groups in flight at once, if beta reads them
-
     def element(self, mt: int, nt: int, r: int) -> Reg:
         """Returns the registers of one element."""
         return self.atom(mt, nt)[r * self.words : (r + 1) * self.words]
@@ -52,100 +49,27 @@ class Accumulators:
         """Number of A-rows from one lane group to the next."""
         return 4 if self.words == 1 else 1
 
-    @property
-    def wide(self) -> int:
-        """Adjacent columns of a lane."""
-        return self.columns.wide
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of adjacent columns."""
-        return self.columns.atoms // self.wide
-
-    @property
-    def block_columns(self) -> int:
-        """Columns from a lane's block to its next one."""
-        return self.wide * self.columns.atom
-
-    @property
-    def wave_columns(self) -> int:
-        """Columns that a wave's lanes store."""
-        return self.columns.warp_rows
-
-    def column(self, number: int) -> int:
-        """Returns the distance of a column of the lane from its first."""
-        return self.columns.row_of(number, 0)
-
-    def tile_rows(self) -> Iterator[TileRow]:
-        """Yields the row of each element r of each atom mt. row is for lane group 0; group g adds wide·lane_rows·g."""
+    def tile_rows(self) -> Iterator[tuple[int, int, int]]:
+        """Yields (mt, r, row) for each element r of each atom mt. row is for lane group 0; group g adds wide·lane_rows·g."""
         run = self.lane_rows
         for mt in range(self.rows.atoms):
             for r in range(self.per_atom // self.words):
-                yield TileRow(mt, r, self.rows.row_of(mt, run * self.rows.groups * (r // run) + r % run))
-
-    def passes(self, clipped: bool, data: Reg) -> Iterator[list[TileRow]]:
-        """Yields all rows at once. The arguments are those of `Strips.passes`."""
-        yield list(self.tile_rows())
-
-    def begin(self) -> None:
-        """Emits nothing: all lanes store."""
-
-    def start(self, group: StoreGroup) -> None:
-        """Emits nothing: the sums are in registers."""
-
-    def take(self, k: KernelBuilder, group: StoreGroup, elements: list[Reg]) -> None:
-        """Emits the moves of a group's sums to its registers."""
-        for w, element in enumerate(elements):
-            source = self.element(group.mt, group.block * self.wide + w, group.r)
-            k.move(element[0 : self.words], source, note=f"A·B: atom {group.mt}, element {group.r}")
-
-
-class TileRow(NamedTuple):
-    """A row of the tile that a lane stores."""
-
-    mt: int  # atom along rows
-    r: int  # element of the lane
-    row: int  # row of the tile, without the lane's own part
-
+                yield mt, r, self.rows.row_of(mt, run * self.rows.groups * (r // run) + r % run)
 
 
 @dataclass
 class StoreGroup:
     """Consecutive columns of one row in a lane: C[row][column..], moved by one access."""
 
-    mt: int  # as in `TileRow`
-    r: int
-    row: int
-    number: int  # of the row, among the lane's
+    mt: int  # atom along rows
+    r: int  # element of the lane
+    row: int  # row of the tile, without the lane's own part
     block: int  # column block
     data: Reg  # registers of the sums
     old: Reg  # registers of C's old elements
     added: Reg  # registers of the residual
     address: Reg  # byte offset
     ends: Reg  # registers for single elements of C's old group and of the residual's, where the row ends
-
-
-class StoredSums(Protocol):
-    """Sums of a wave's tile, as its lanes store them: `Accumulators`, or `strips.Strips`."""
-
-    @property
-    def columns(self) -> TileLayout: ...  # B's tile
-    @property
-    def in_flight(self) -> int: ...  # most groups in flight at once
-    @property
-    def wide(self) -> int: ...  # adjacent columns of a lane
-    @property
-    def blocks(self) -> int: ...  # blocks of adjacent columns
-    @property
-    def block_columns(self) -> int: ...  # columns from a lane's block to its next one
-    @property
-    def wave_columns(self) -> int: ...  # columns that a wave's lanes store
-    def column(self, number: int) -> int: ...
-    def tile_rows(self) -> Iterator[TileRow]: ...
-    def passes(self, clipped: bool, data: Reg) -> Iterator[list[TileRow]]: ...
-    def begin(self) -> None: ...
-    def start(self, group: StoreGroup) -> None: ...
-    def take(self, k: KernelBuilder, group: StoreGroup, elements: list[Reg]) -> None: ...
 
 
 @dataclass
@@ -159,7 +83,7 @@ class TileStore:
     """
 
     k: KernelBuilder
-    acc: StoredSums
+    acc: Accumulators
     resource: Reg  # buffer of C, or of partial products
     row: Reg  # VGPR: the lane's first row of the product in the tile
     column: Reg  # VGPR: the lane's first column of the product in the tile
@@ -177,12 +101,13 @@ class TileStore:
 
     def __post_init__(self) -> None:
         acc = self.acc
-        self.wide, self.blocks, self.words, self.size = acc.wide, acc.blocks, self.elements.words, self.elements.size
+        self.wide, self.words, self.size = acc.columns.wide, self.elements.words, self.elements.size
+        self.blocks = acc.columns.atoms // self.wide
         self.stored = max(1, self.wide // 2) if self.gated else self.wide  # elements of C in a group
-        self.block_bytes = acc.block_columns * self.size // (2 if self.gated else 1)
+        self.block_bytes = self.wide * acc.columns.atom * self.size // (2 if self.gated else 1)
         if self.blocks * self.block_bytes > REACH:
             raise ResourceError(
-                f"a wave's {acc.wave_columns} columns of C exceed a buffer offset's reach of "
+                f"a wave's {acc.columns.warp_rows} columns of C exceed a buffer offset's reach of "
                 f"{REACH // self.size}: use more waves along n"
             )
 
@@ -194,7 +119,6 @@ class TileStore:
     def emit(self, clipped: bool, scaled: bool) -> None:
         k, clipped = self.k, clipped or self.splits_gate
         row_address = k.v.alloc("C row offset")
-        self.acc.begin()
         bias, scales = self._load_bias(clipped), self._load_scales(clipped)
         self.of_rows, self.of_columns = self._load_leaf(clipped)
         self.inside = self._column_masks() if clipped else []
@@ -202,36 +126,26 @@ class TileStore:
         self.free = self.epilogue.scratch()
         self.spare = k.v.alloc("other element", self.words)
         slots = self._slots(scaled)
-        numbers = count()
-        for rows in self.acc.passes(clipped, slots[0][0]):
-            groups = self._groups(rows, numbers, slots)
-            while batch := list(islice(groups, len(slots))):
-                self._batch(batch, row_address, clipped, scaled, bias, scales)
+        groups = self._groups(slots)
+        while batch := list(islice(groups, len(slots))):
+            joins = []
+            for group in batch:
+                self._address(group, row_address, clipped)
+                loaded = [(self.resource, group.old)] * scaled
+                loaded += [(self.residual, group.added)] if self.residual is not None else []
+                each = group.ends.count // max(1, len(loaded))
+                ends = [group.ends[i * each : (i + 1) * each] for i in range(len(loaded))]
+                for (resource, data), end in zip(loaded, ends, strict=True):
+                    self._transfer("load", group, data, resource, end)
+                joins.append(list(zip((data for _, data in loaded), ends, strict=True)))
+            for group, join in zip(batch, joins, strict=True):
+                self._join_ends(group, join)
+                self._store(group, self._combine(group, scaled, bias, scales))
         for slot in slots:
             k.v.free(*(reg for reg in slot if reg.count))
         k.v.free(row_address, self.spare, *self.free, *bias, *(reg for regs in scales for reg in regs))
         k.v.free(*(reg for regs in (*self.of_rows.values(), *self.of_columns.values()) for reg in regs))
         k.s.free(*self.inside, *([self.cut, self.cut_block, self.rest] if self.cuts else []))
-
-    def _batch(
-        self, batch: list[StoreGroup], row_address: Reg, clipped: bool, scaled: bool, bias: list[Reg],
-        scales: tuple[list[Reg], list[Reg]],
-    ) -> None:  # fmt: skip
-        """Loads what the epilogue of some groups reads, then stores them."""
-        joins = []
-        for group in batch:
-            self._address(group, row_address, clipped)
-            self.acc.start(group)
-            loaded = [(self.resource, group.old)] * scaled
-            loaded += [(self.residual, group.added)] if self.residual is not None else []
-            each = group.ends.count // max(1, len(loaded))
-            ends = [group.ends[i * each : (i + 1) * each] for i in range(len(loaded))]
-            for (resource, data), end in zip(loaded, ends, strict=True):
-                self._transfer("load", group, data, resource, end)
-            joins.append(list(zip((data for _, data in loaded), ends, strict=True)))
-        for group, join in zip(batch, joins, strict=True):
-            self._join_ends(group, join)
-            self._store(group, self._combine(group, scaled, bias, scales))
 
     def _slots(self, scaled: bool) -> list[tuple[Reg, ...]]:
         """Returns the registers of each group in flight: as many groups as the plan's registers allow, 1 to BATCH."""
@@ -240,7 +154,7 @@ class TileStore:
         ends = kind.registers(1) * (self.stored - 1) * self.cuts * (scaled + residual)
         slots: list[tuple[Reg, ...]] = []
         sizes = (("C data", self.wide * self.words), ("C old", read), ("residual", added), ("C offset", 1), ("row's end", ends))
-        while len(slots) < self.acc.in_flight:
+        while len(slots) < BATCH:
             taken: list[Reg] = []
             try:
                 for name, count in sizes:
@@ -275,7 +189,7 @@ class TileStore:
 
     def _by_column(self, name: str, buffer: tuple[Reg, Elements], clipped: bool) -> list[Reg]:
         """Loads the elements of a vector of n for the lane's columns, by column block, unconverted."""
-        places = [self.acc.column(number) for number in range(self.blocks * self.wide)]
+        places = [self.acc.columns.row_of(number, 0) for number in range(self.blocks * self.wide)]
         return self._load_vector(name, buffer, self.column, places, self.columns_left if clipped else None)
 
     def _load_bias(self, clipped: bool) -> list[Reg]:
@@ -309,7 +223,7 @@ class TileStore:
         return [row for _, _, row in self.acc.tile_rows()]
 
     def _apply_leaf(self, group: StoreGroup, elements: list[Reg]) -> None:
-        row = group.number
+        row = group.mt * (self.acc.per_atom // self.acc.words) + group.r
         for w, element in enumerate(elements if self.leaf is not None else []):
             given = {name: regs[row] for name, regs in self.of_rows.items()}
             given |= {name: regs[group.block * self.wide + w] for name, regs in self.of_columns.items()}
@@ -317,19 +231,19 @@ class TileStore:
 
     # -- groups ----------------------------------------------------------------------------------
 
-    def _groups(self, rows: list[TileRow], numbers: Iterator[int], slots: list[tuple[Reg, ...]]) -> Iterator[StoreGroup]:
-        slot = cycle(slots)
-        for at in rows:
-            number = next(numbers)
+    def _groups(self, slots: list[tuple[Reg, ...]]) -> Iterator[StoreGroup]:
+        number = 0
+        for mt, r, row in self.acc.tile_rows():
             for block in range(self.blocks):
-                yield StoreGroup(*at, number, block, *next(slot))
+                yield StoreGroup(mt, r, row, block, *slots[number % len(slots)])
+                number += 1
 
     def _column_masks(self) -> list[Reg]:
         """Returns a lane mask for each column block: groups that begin in the view.
 
         Also sets the mask, the block and the elements of C of a group that the view's end cuts. Groups of one element are not cut.
         """
-        k = self.k
+        k, columns = self.k, self.acc.columns
         limit = k.s.alloc("limit")
         inside = [k.s.alloc("inside", 2) for _ in range(self.blocks)]
         if self.stored > 1:
@@ -339,7 +253,7 @@ class TileStore:
             k.s_mov_b64(self.cut, 0)
             k.s_mov_b32(self.cut_block, -1)
         for block in range(self.blocks):
-            k.s_sub_u32(limit, self.columns_left, self.acc.column(block * self.wide))
+            k.s_sub_u32(limit, self.columns_left, columns.row_of(block * self.wide, 0))
             k.v_cmp_gt_i32(inside[block], limit, self.column, note=f"groups of block {block} in the view")
             if self.stored > 1:
                 k.s_sub_u32(limit, limit, self.rest)
@@ -431,14 +345,16 @@ class TileStore:
         """Applies the epilogue to a group. Returns the registers of C's elements, consecutive."""
         k, words, epilogue = self.k, self.words, self.epilogue
         elements = [group.data[w * words : (w + 1) * words] for w in range(self.wide)]
-        self.acc.take(k, group, elements)
+        for w, element in enumerate(elements):
+            source = self.acc.element(group.mt, group.block * self.wide + w, group.r)
+            k.move(element[0 : self.acc.words], source, note=f"A·B: atom {group.mt}, element {group.r}")
         self._apply_leaf(group, elements)
         for element in elements:
             epilogue.scale(element)
         rows, columns = scales
         for w, element in enumerate(elements if rows else []):
             epilogue.multiply(element, columns[group.block * self.wide + w])
-            epilogue.multiply(element, rows[group.number])
+            epilogue.multiply(element, rows[group.mt * (self.acc.per_atom // self.acc.words) + group.r])
         for w, element in enumerate(elements if scaled else []):
             epilogue.add_scaled(element, self.elements.widen(self.spare, group.old, w))
         for w, element in enumerate(elements if bias else []):

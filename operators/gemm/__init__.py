@@ -5,7 +5,6 @@
     limits.py          registers, LDS and bandwidth of a tiling, and their limits
     edges.py           time of loads that end with their rows
     loads.py           clocks of the vector cache for a step's loads
-    stores.py          lines that the stores of a tile touch, directly or through LDS
     layout.py          operand tiles in LDS, and which lane moves what
     cost.py            tiles as launches: their time
     sides.py           candidates for the tile's sides, in closed form

@@ -27,10 +27,9 @@ from simgpu.hardware.rates.clocks import element
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, SustainedRates, sustained_rates
 from simgpu.operators.cost import KernelCost, choose, largest, minimum, parts_of, second_pass
 from simgpu.operators.gemm.edges import last_step_clocks, run_step
-from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock, side_of, transposed_words
-from simgpu.operators.gemm.loads import LINE, lines_of, load_clocks, staged_rows
+from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock, power_in, side_of, transposed_words
+from simgpu.operators.gemm.loads import LINE, lines_of, load_clocks, staged_rows, stored_lines
 from simgpu.operators.gemm.problem import GemmProblem
-from simgpu.operators.gemm.stores import lds_clocks, passes_lds, touched_lines
 from simgpu.operators.resources import WIDEST
 
 # Instructions for a register of an operand that is transposed on its way to LDS, by bytes of an element.
@@ -103,8 +102,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     atom = atom_of(p, descriptor)
     formats = tuple(FORMATS.index(kind) if kind in FORMATS else 0 for kind in (atom.dtype_in, atom.dtype_b))
     busy, stored = largest(clocks["LDS"], work / rates.valu_lanes), t.tile_m * t.tile_n * stored
-    lines = choose(parts > 1, touched_lines(p, descriptor, t, True), touched_lines(p, descriptor, t, False))
-    passes = choose(parts > 1, passes_lds(p, descriptor, t, True), passes_lds(p, descriptor, t, False))
+    lines = choose(parts > 1, _stored_lines(p, descriptor, t, True), _stored_lines(p, descriptor, t, False))
     return KernelCost(
         rates=rates,
         workgroups=blocks,
@@ -113,7 +111,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         element=element(atom.mnemonic, formats),
         matrix=clocks["matrix"],
         units=largest(busy, clocks["cache"]),
-        once=last_step_clocks(p, t) + passes * lds_clocks(p, descriptor, t),
+        once=last_step_clocks(p, t),
         bare=LDS_CLOCKS,
         burst=clocks["lines"],
         flight=p.element.packed_bytes(p.streams_a * minimum(t.tile_m, p.m) * t.tile_k)
@@ -136,6 +134,18 @@ def _line_bytes(p: GemmProblem, t: Any, line: int) -> tuple[Any, ...]:
         * lines_of(kind.packed_bytes(side if across else t.tile_k), gcd(run_step(p, across, not of_a), line), line) * line
         for across, side, kind, of_a in sides
     )  # fmt: skip
+
+
+def _stored_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, sums: bool) -> Any:
+    """Returns the bytes of the lines that stores touch, over the bytes stored. sums: of partial products, else of C.
+
+    A lane stores adjacent columns, one of each of `wide` atoms; the lanes of an atom's row make a run of them.
+    """
+    size, columns = (dtype(p.accumulator).bytes, p.n) if sums else (dtype(p.dtype_c).bytes, p.ldc or p.columns_c)
+    atom = atom_of(p, d)
+    wide = power_in(largest(1, t.tile_n // t.waves_n // atom.n), WIDEST // dtype(p.accumulator).bytes)
+    run = wide * atom.n * size * (p.n if sums else p.columns_c) // p.n
+    return stored_lines(run, columns * size)
 
 
 def _staging_work(p: GemmProblem, t: Any) -> Any:

@@ -151,7 +151,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> No
     rows = StagedRows(memory.bits, memory.sign, memory.d16)
     in_rows = frame.hooks and memory.bits == direct.CHUNK * 8 and take_rows(frame)
     staged = memory.op == "store" and frame.hooks and not in_rows  # the hooks read the staged data
-    if rows.bits < 32 and "addr" in places and not (frame.hooks or frame.dry):
+    if "addr" in places and direct.serves_narrow(frame, rows):
         _narrow(frame, inst, places, rows, lanes)
         return
     if "addr" not in places or memory.transpose or staged or not direct.serves(frame, rows):
@@ -246,7 +246,7 @@ def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
     """Emits an access with any mask and offsets: through staging."""
     memory = inst.spec.memory
     assert memory is not None
-    straight = bool(frame.hooks) or frame.dry or rows.bits == 96  # others: `emit` did, or lane by lane
+    straight = bool(frame.hooks) or frame.dry or rows.bits == 96  # elsewhere `emit` serves consecutive lanes
     results: list[Any] = []
     for name, data, scale in _parts(inst):
         address = places.get("addr")

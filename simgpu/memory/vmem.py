@@ -39,8 +39,7 @@ def dwords(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> 
 
 def at_once(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
     """True if `whole_wave` serves an access of this width."""
-    narrow = rows_of(inst).bits < 32 and not (frame.hooks or frame.dry)
-    return narrow or dwords(frame, inst, places)
+    return direct.serves_narrow(frame, rows_of(inst)) or dwords(frame, inst, places)
 
 
 def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:

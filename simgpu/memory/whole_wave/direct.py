@@ -37,6 +37,11 @@ def serves(frame: Frame, rows: StagedRows) -> bool:
     return rows.bits in WIDTHS and not frame.dry
 
 
+def serves_narrow(frame: Frame, rows: StagedRows) -> bool:
+    """True if accesses of these rows, bytes or halves, are direct where 64 lanes are consecutive: no hooks look at them."""
+    return rows.bits < 32 and not (frame.hooks or frame.dry)
+
+
 @dataclass(frozen=True)
 class LaneSpan:
     """Locations of the lanes' bytes: lane l's at host pointer `start` + dword l of `distances`."""

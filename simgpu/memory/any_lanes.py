@@ -87,12 +87,8 @@ class GlobalAccess:
                 with frame.build.if_then(field(entry, layout.ALLOC_UNDEFINED) != 0, likely=False):
                     copy.run(mask, host_of)
                 return
-            if not frame.hooks:
-                copy.run(mask, host_of)
-                mark(frame, entry, base, mask, copy, self.to_memory)
-                return
             access = Access(
-                "global", addresses.made - base, mask, self.lane_bytes, not self.to_memory, self.to_memory,
+                "global", addresses.offsets(base), mask, self.lane_bytes, not self.to_memory, self.to_memory,
                 entry=entry, contiguous=copy.contiguous,
             )  # fmt: skip
             if self.to_memory:
@@ -236,14 +232,13 @@ def mark(frame: Frame, entry: Any, base: IrValue, mask: Any, copy: LaneCopy, wri
 
         def by_places() -> None:
             if not copy.together or lane_bytes % 8:
-                with build.if_then(~_are_marked(frame, bitmap, addresses, base, mask, lane_bytes)):
-                    _mark_each(frame, bitmap, addresses, base, mask, lane_bytes)
+                _mark_each(frame, bitmap, addresses, base, mask, lane_bytes)
                 return
             even = addresses.lanes_with(lambda group: (group - base & 7) != 0) == 0
             with build.if_else(everyone & even) as (whole, pieces):
                 with whole:
                     _mark_whole(frame, bitmap, addresses, base, lane_bytes)
-                with pieces, build.if_then(~_are_marked(frame, bitmap, addresses, base, mask, lane_bytes)):
+                with pieces:
                     _mark_each(frame, bitmap, addresses, base, mask, lane_bytes)
 
         if not copy.straight:
@@ -302,7 +297,8 @@ def _mark_whole(frame: Frame, bitmap: IrValue, addresses: Spill, base: IrValue, 
 
 
 def _mark_each(frame: Frame, bitmap: IrValue, addresses: Spill, base: IrValue, mask: Any, lane_bytes: int) -> None:
-    each_lane(frame, mask, lambda lane: mark_lane(frame, bitmap, addresses.of(lane) - base, lane_bytes))
+    with frame.build.if_then(~_are_marked(frame, bitmap, addresses, base, mask, lane_bytes)):
+        each_lane(frame, mask, lambda lane: mark_lane(frame, bitmap, addresses.of(lane) - base, lane_bytes))
 
 
 def _fill_ones(target: IrValue, count: int) -> None:

@@ -62,19 +62,18 @@ def global_atomic(
             old = indivisible(frame, inst, (spill.of(lane) + delta).pointer(), values)
             returned.at(step).store(old)
 
-        access = None
-        if frame.hooks and not host_addresses:
-            access = Access("global", spill.made - base, mask, bits // 8, True, True, True, entry)
-            approach(frame, access)
-            overwrites(frame, access)
-            spill.restore()
+        if host_addresses:
+            each_lane(frame, mask, serve_lane)
+            return
+        access = Access("global", spill.offsets(base), mask, bits // 8, True, True, True, entry)
+        approach(frame, access)
+        overwrites(frame, access)
+        spill.restore()
         each_lane(frame, mask, serve_lane)
-        if not host_addresses:
-            copy = LaneCopy(frame, spill, bits // 8, True)
-            for writes in (False, True):
-                mark(frame, entry, base, mask, copy, writes)
-        if access is not None:
-            observe(frame, access)
+        copy = LaneCopy(frame, spill, bits // 8, True)
+        for writes in (False, True):
+            mark(frame, entry, base, mask, copy, writes)
+        observe(frame, access)
 
     if host_addresses:
         serve(lanes, None, constant(0), None)

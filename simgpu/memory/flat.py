@@ -99,9 +99,8 @@ def any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], 
     if "saddr" in places and "vaddr" in places:
         start = frame.operand(places["saddr"].slot).load(I64) + signed_offset(frame, places["offset"])
         narrow = Narrow(frame.operand(places["vaddr"].slot), start)
-    rare = direct.serves(frame, rows)
     addresses = partial(global_addresses, frame, places)
-    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow, together=not rare)
+    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow, together=not direct.serves(frame, rows))
     registers = _registers(frame, inst, places)
     if memory.op == "store":
         stage_registers(frame, rows, registers)

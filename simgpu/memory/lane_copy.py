@@ -211,27 +211,25 @@ class Spill:
     def __init__(self, frame: Frame, addresses: Addresses | None) -> None:
         self.frame = frame
         self._place = frame.at(frame.wave, layout.ADDRESSES)
-        self._hooked = bool(frame.hooks)
-        self._made: IrValue | None = None  # <64 x i64>, for hooks
-        if addresses is None:
-            return
-        if isinstance(addresses, IrValue) or self._hooked:
-            self._made = addresses if isinstance(addresses, IrValue) else addresses()
-            self._place.store(self._made, align=64)
-            return
-        make = addresses
-        frame.by_groups(GROUP, lambda: frame.at_lanes(self._place, 8).store(make(), align=64))
+        self._kept: IrValue | None = None  # <64 x i64>, for hooks
+        if isinstance(addresses, IrValue):
+            self._kept = addresses if frame.hooks else None
+            self._place.store(addresses, align=64)
+        elif addresses is not None and frame.hooks:
+            self._kept = addresses()
+            self.restore()
+        elif addresses is not None:
+            make = addresses
+            frame.by_groups(GROUP, lambda: frame.at_lanes(self._place, 8).store(make(), align=64))
 
     def restore(self) -> None:
         """Writes the addresses again if hooks may have overwritten them."""
-        if self._hooked and self._made is not None:
-            self._place.store(self._made, align=64)
+        if self._kept is not None:
+            self._place.store(self._kept, align=64)
 
-    @property
-    def made(self) -> IrValue:
-        """Returns the addresses as <64 x i64>, for hooks."""
-        assert self._made is not None
-        return self._made
+    def offsets(self, base: IrValue | int = 0) -> IrValue | None:
+        """Returns the addresses minus `base`, <64 x i64>, for hooks; None without them."""
+        return None if self._kept is None else self._kept - base
 
     def of(self, lane: Any) -> IrValue:
         """Returns a lane's address, i64."""

@@ -98,11 +98,8 @@ class LDSAccess:
             self.check(lanes)
         else:
             lanes = self._lanes_to_read(lanes, copy)
-        if not frame.hooks:
-            copy.run(lanes, self.base.at)
-            return
         access = Access(
-            "lds", offsets.made, lanes, self.lane_bytes, not to_memory, to_memory, contiguous=copy.contiguous
+            "lds", offsets.offsets(), lanes, self.lane_bytes, not to_memory, to_memory, contiguous=copy.contiguous
         )
         if to_memory:
             overwrites(frame, access)

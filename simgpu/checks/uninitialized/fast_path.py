@@ -15,43 +15,32 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.operands import OperandPlace
-from simgpu.machine.values import I1, I32, I64, IrValue
-from simgpu.machine.wave_frame import PTR
+from simgpu.machine.values import I1, IrValue
+from simgpu.memory.any_lanes import field, hinted_entry
 from simgpu.memory.buffers import is_raw, raw_addresses, read_resource
 from simgpu.memory.flat import global_addresses
-from simgpu.memory.lane_copy import GROUP, constant, is_inside, rows_of
+from simgpu.memory.lane_copy import GROUP, is_inside, rows_of
 
 
 def needless(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> Any | None:
     """Returns i1: true if a load or store moves only defined bits. Returns None for instructions without this test."""
     memory = inst.spec.memory
     assert memory is not None
-    build = frame.build
     if memory.op == "atomic" or memory.lds or inst.mods.get("lds") or memory.format:
         return None
     data = places["vdata"] if "vdata" in places else places.get("vdst")
     if data is None or memory.space not in ("global", "buffer") or inst.mods.get("idxen"):
         return None
-    entry = _last_allocation(frame)
+    entry = hinted_entry(frame)
     within = _lanes_within if memory.space == "global" else _resource_within
     reached = within(frame, inst, places, entry)
-    unknown = frame.load(frame.at(entry, layout.ALLOC_UNDEFINED), I64, 8)
-    known = build.and_(reached, build.icmp_unsigned("==", unknown, constant(0)))
-    return build.and_(known, build.not_(any_undefined(frame, data)))
-
-
-def _last_allocation(frame: Frame) -> Any:
-    """Returns the table entry of the allocation that this record accessed last; entry 0, which is empty, if there is none."""
-    build = frame.build
-    hint = build.zext(frame.load(frame.at(frame.record, 4 * layout.SLOT_HINT), I32), I64)
-    valid = build.icmp_unsigned("<", hint, frame.context(layout.CTX_COUNT))
-    table = build.inttoptr(frame.context(layout.CTX_ALLOCATIONS), PTR)
-    return frame.at(table, build.mul(build.select(valid, hint, constant(0)), constant(layout.ALLOC_BYTES)))
+    known = reached & (field(entry, layout.ALLOC_UNDEFINED) == 0)
+    return known & ~frame.value(any_undefined(frame, data))
 
 
 def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], entry: Any) -> Any:
     """Returns i1: true if all active lanes' bytes are in the allocation."""
-    base, size = (frame.value(frame.load(frame.at(entry, field), I64, 8)) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
+    base, size = (field(entry, which) for which in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
     nbytes = rows_of(inst).lane_bytes
     fits = frame.mask_by_groups(GROUP, lambda: is_inside(global_addresses(frame, places) - base, size, nbytes))
     return (frame.exec_bits() & ~fits) == 0
@@ -63,7 +52,7 @@ def _resource_within(frame: Frame, inst: Instruction, places: dict[str, OperandP
     Kernels advance a buffer's base from tile to tile, and leave its size.
     """
     resource = read_resource(frame, inst, places["srsrc"])
-    base, size = (frame.value(frame.load(frame.at(entry, field), I64, 8)) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
+    base, size = (field(entry, which) for which in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
     offset = resource.base - base
     linear = ~(resource.swizzle | resource.add_tid)
     whole = (offset.unsigned <= size) & ((offset + resource.records).unsigned <= size)

@@ -287,17 +287,16 @@ def _spread(span: LaneSpan, source: IrValue, lanes: int) -> None:
 
     def spread(group: Any) -> None:
         here, first = span.group(group), source.at(group * LINE)
+        each = 1 if _goes_by_quads(span) else lanes  # lanes of a piece
         if size == 1:
             pieces = [first.at(4 * lane).load(I32) for lane in range(GROUP)]
         elif _goes_by_quads(span):
-            for lane, quad in enumerate(quads_of([first.at(part * ROW).load(BLOCK, align=64) for part in range(dwords)])):
-                here.place(lane - lane % lanes).at(CHUNK * (lane % lanes)).store(quad, align=1)
-            return
+            pieces = quads_of([first.at(part * ROW).load(BLOCK, align=64) for part in range(dwords)])
         else:
             lines = _lines([first.at(part * ROW).load(BLOCK, align=64) for part in range(dwords)])
             pieces = [line.shuffle(range(at, at + size), line) for line in lines for at in range(0, GROUP, size)]
-        for number, piece in enumerate(pieces):
-            here.place(number * lanes).store(piece, align=1)
+        for lane, piece in zip(range(0, GROUP, each), pieces, strict=True):
+            here.place(lane - lane % lanes).at(span.lane_bytes * (lane % lanes)).store(piece, align=1)
 
     each_group(span.frame, spread, size == GROUP and _is_short(span))
 

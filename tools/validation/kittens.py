@@ -12,6 +12,7 @@ The bytes are those of our compiler, not of ROCm's 7.0. Our clang moves accumula
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
 from collections.abc import Iterator, Sequence
@@ -104,7 +105,7 @@ def sampled_kitten(checkout: Path, row: MeasuredKitten) -> SampledLaunch:
     import simgpu
 
     launch = _launch_of(row)
-    sizes = [_product(shape) for shape in launch.shapes]
+    sizes = [math.prod(shape) for shape in launch.shapes]
     if sum(sizes) > MOST_BYTES:
         raise NotJudged(f"more than {MOST_BYTES >> 30} GB of buffers")
     device = simgpu.Device(BOARD, threads=1)
@@ -143,13 +144,6 @@ def _launch_of(row: MeasuredKitten) -> _Launch:
         [queries, keys, keys, queries, (F32, row.batch, heads, 1, n)], (heads, -(-n // (32 * WAVES)), row.batch), 64 * WAVES, LDS,
         [f"-DATTN_{name}={value}" for name, value in values],
     )  # fmt: skip
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    made = 1
-    for extent in shape:
-        made *= extent
-    return made
 
 
 def _tensor(address: int, shape: tuple[int, ...], fixed: bool) -> bytes:

@@ -57,8 +57,8 @@ def _matrix(extent: int, first: Tensor, weights: Tensor) -> Tensor:
 
 def _apply(call: Call, values: Tensor, axis: int, matrix: Tensor, kind: torch.dtype) -> Tensor:
     """Returns a tensor whose axis is multiplied by a matrix, of which only the weights that are not 0 are used."""
-    counts = (matrix != 0).sum(1)
-    order = (matrix != 0).to(torch.int8).argsort(stable=True, dim=1, descending=True)[:, : max(1, int(counts.max()))].contiguous()
+    used = matrix != 0
+    order = used.to(torch.int8).argsort(stable=True, dim=1, descending=True)[:, : max(1, int(used.sum(1).max()))].contiguous()
     shape, inner = list(values.shape), math.prod(values.shape[axis + 1 :])
     shape[axis] = len(matrix)
     out = values.new_empty(shape, dtype=kind)

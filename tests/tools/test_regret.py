@@ -16,6 +16,7 @@ from simgpu.tools.cli import main
 from simgpu.tools.cost.candidates import candidates
 from simgpu.tools.cost.emitted import FAR, alternatives, drawn_cases, modelled_seconds
 from simgpu.tools.cost.names import OPS, TYPES
+from simgpu.tools.cost.odd import ODD, odd_cases
 from simgpu.tools.cost.problems import GEMMS, draw_problems, listed_problems, shapes
 from simgpu.tools.cost.ranking import TileRanking, rank, summarise
 from simgpu.tools.cost.space import ROOTS, space
@@ -123,6 +124,24 @@ def test_odd_extents_beside_aligned_ones(capsys: pytest.CaptureFixture[str], mon
     status = main(["regret", "softmax", "--odd", "--target", "mi300x", "--dtype", "f16", "--json"])
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert status == 0 and len(rows) == 1 and all(0.9 < row["ratio"] < 1.15 and row["us"] > 0 for row in rows)
+    board, problem = next(odd_cases("softmax", 4, 1))
+    main(["regret", "softmax", "--odd", "--all", "--seed", "4", "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["board"], row["type"]) == (board, problem.dtype)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_drawn_odd_kernels_mix_boards_and_types(op: str) -> None:
+    cases = list(odd_cases(op, 1, 60))
+    assert all(getattr(problem, name) % 2 for _, problem in cases for name in ODD[op])
+    assert len({board for board, _ in cases}) >= 6
+    assert len({problem.dtype for _, problem in cases}) >= min(3, len(TYPES.get(op, "any")))
+    assert list(odd_cases(op, 1, 7)) == cases[:7], "the first of more cases are the same"
+
+
+def test_all_boards_and_one_board_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["regret", "gemm", "--odd", "--all", "--dtype", "f16"]) == 2
+    assert "--all takes all boards and types" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -74,11 +74,17 @@ def drawn_cases(op: str, seed: int, count: int) -> Iterator[tuple[str, str, Any]
     Odd ones have odd extents. Deep ones reduce many elements into few: K, input channels, keys, long rows.
     """
     source = np.random.default_rng(seed)
-    boards = [name for name in targets() if not name.startswith("gpu_")]
     for number in range(count):
-        kind, board = KINDS[number % len(KINDS)], boards[int(source.integers(len(boards)))]
-        known = [name for name in target(board).dtypes() if name in TYPES.get(op, (name,))]
-        yield kind, board, _DRAWS[op](kind, known[int(source.integers(len(known)))], source)
+        kind, (board, dtype) = KINDS[number % len(KINDS)], draw_board(op, source)
+        yield kind, board, _DRAWS[op](kind, dtype, source)
+
+
+def draw_board(op: str, source: np.random.Generator) -> tuple[str, str]:
+    """Draws a board of AMD's, and a type of it that the operator has."""
+    boards = [name for name in targets() if not name.startswith("gpu_")]
+    board = boards[int(source.integers(len(boards)))]
+    known = [name for name in target(board).dtypes() if name in TYPES.get(op, (name,))]
+    return board, known[int(source.integers(len(known)))]
 
 
 def _size(source: np.random.Generator, low: float, high: float, odd: bool = False) -> int:

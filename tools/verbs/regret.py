@@ -20,6 +20,7 @@ from simgpu.tools.shared.console import add_json_option, count_progress, print_j
 from simgpu.tools.shared.errors import UsageError
 
 if TYPE_CHECKING:
+    from simgpu.tools.cost.odd import OddKernel
     from simgpu.tools.cost.ranking import TileRanking
 
 DRAWN = 100
@@ -34,7 +35,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("op", nargs="?", default="gemm", choices=OPS, metavar="OP", help=f"{', '.join(OPS)} (default: gemm)")
     parser.add_argument("--target", help=f"board or architecture (default: {TARGET})")
     parser.add_argument("--dtype", help=f"type of the operands (default: {DTYPE}, or the operator's first)")
-    parser.add_argument("--all", action="store_true", help="every board and type instead, a line each")
+    parser.add_argument("--all", action="store_true", help="every board and type instead, a line each; with --odd, a "
+                        "drawn board and type for each kernel")
     parser.add_argument("--seed", type=int, help=f"{DRAWN} problems drawn with this seed instead of the listed ones")
     parser.add_argument(
         "--odd", action="store_true", help=f"{DRAWN_ODD} kernels of odd extents beside the next aligned ones, timed by the model"
@@ -58,6 +60,8 @@ def run(options: Namespace) -> int:
 
     if options.by == "time":
         return _print_emitted(options)
+    if options.all and (options.target or options.dtype):
+        raise UsageError("--all takes all boards and types: leave --target and --dtype out")
     options.target, options.dtype = options.target or TARGET, options.dtype or TYPES.get(options.op, (DTYPE,))[0]
     if options.odd:
         return _odd_extents(options)
@@ -94,28 +98,40 @@ def run(options: Namespace) -> int:
 
 def _odd_extents(options: Namespace) -> int:
     """Prints kernels of odd extents beside their neighbours. Returns 1 if one takes more than MOST of its neighbour's time."""
-    from simgpu.hardware import target
-    from simgpu.tools.cost.odd import COLUMNS, compare_odd, odd_problems
+    from simgpu.tools.cost.odd import COLUMNS, FIELDS, odd_cases, odd_problems
 
-    rows, chip = [], target(options.target)
-    with count_progress(DRAWN_ODD, "kernels") as done:
-        for problem in odd_problems(options.op, options.dtype, options.seed or 1, DRAWN_ODD):
-            rows.append(compare_odd(options.op, problem, chip))
-            done()
-    rows.sort(key=lambda row: -row.ratio)
+    seed = 1 if options.seed is None else options.seed
+    if options.all:
+        cases, of = list(odd_cases(options.op, seed, DRAWN_ODD)), f"{options.op} on drawn boards"
+    else:
+        drawn = odd_problems(options.op, options.dtype, seed, DRAWN_ODD)
+        cases, of = [(options.target, problem) for problem in drawn], f"{options.op}, {options.dtype} on {options.target}"
+    every = [(options.op, *case) for case in cases]
+    rows = [future.result() for _, future in run_tasks(options.cluster, _odd_kernel, every, "kernels")]
+    rows.sort(key=lambda row: (-row.ratio, row.row()))
     above = sum(row.ratio > MOST for row in rows)
     if options.json:
-        names = ("problem", "us", "aligned", "aligned us", "ratio", "binds")
-        print_json({"operator": options.op, "target": options.target, "dtype": options.dtype, "most": MOST, "above": above,
-                    "rows": [dict(zip(names, row.row(), strict=True)) for row in rows]})  # fmt: skip
+        named = {} if options.all else {"target": options.target, "dtype": options.dtype}
+        print_json({"operator": options.op, **named, "seed": seed, "most": MOST, "above": above,
+                    "rows": [dict(zip(FIELDS, row.row(), strict=True)) for row in rows]})  # fmt: skip
         return int(above > 0)
+    first = 0 if options.all else 2  # the title has the board and the type of all
     middle = rows[len(rows) // 2].ratio
     show(
-        f"{options.op}, {options.dtype} on {options.target}: {len(rows)} drawn kernels of odd extents over the next aligned ones\n"
+        f"{of}: {len(rows)} drawn kernels of odd extents over the next aligned ones\n"
         f"Ratio of modelled times: median {middle:.3f}, worst {rows[0].ratio:.3f}; above {MOST}: {above}",
-        table("Largest", COLUMNS, [row.row() for row in rows[: options.worst]], left=1),
+        table("Largest", COLUMNS[first:], [row.row()[first:] for row in rows[: options.worst]], left=3 - first),
     )
     return int(above > 0)
+
+
+def _odd_kernel(case: tuple[str, str, Any]) -> OddKernel:
+    """Returns the kernels of (operator, board, problem)."""
+    from simgpu.hardware import target
+    from simgpu.tools.cost.odd import compare_odd
+
+    op, board, problem = case
+    return compare_odd(op, problem, target(board))
 
 
 @dataclass(frozen=True)

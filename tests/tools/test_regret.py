@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from simgpu import Buffer, Device, hardware
-from simgpu.operators import GemmProblem, TiledComputation, plan_gemm
+from simgpu.operators import Conv2dProblem, GemmProblem, TiledComputation, plan_gemm
+from simgpu.operators.conv2d.cost import conv2d_seconds
 from simgpu.operators.gemm.cost import Tiles, gemm_seconds
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.tools.cli import main
@@ -172,6 +173,20 @@ def test_alternatives_are_other_feasible_tiles() -> None:
     costs = [closed for _, closed, _ in others]
     assert costs[:10] == sorted(costs[:10]) and max(costs) <= FAR * found.best()[1]
     assert max(costs[10:]) > costs[9], "half are drawn beyond the cheapest"
+
+
+@pytest.mark.parametrize(("board", "dtype", "tile"), [("mi100", "f32", (6, 16, 96)), ("mi210", "bf16", (4, 16, 224))])
+def test_a_lone_block_waits_for_its_halo_in_lds(board: str, dtype: str, tile: tuple[int, ...]) -> None:
+    """Two numbers of channels, 1x1 taps, one block a CU: what the steps between them take, by both judges."""
+    times = []
+    for ic in (256, 768):
+        problem = Conv2dProblem(n=4, ic=ic, ih=24, iw=24, oc=192, kh=1, kw=1, dtype=dtype, layout="nhwc")
+        found = space("conv2d", problem, hardware.target(board))
+        tree = found.tree((*tile, 1))
+        assert tree.plan.grid[0] * tree.plan.grid[1] * 4 <= tree.plan.descriptor.num_cus
+        times.append((conv2d_seconds(tree.plan, 1)["total"], modelled_seconds(tree)))
+    closed, modelled = (more - few for few, more in zip(*times, strict=True))
+    assert 0.78 < closed / modelled < 1.1
 
 
 def test_a_timed_kernel_has_scratch_memory_for_all_parts(monkeypatch: pytest.MonkeyPatch) -> None:

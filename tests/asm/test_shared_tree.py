@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import simgpu
 from simgpu import asm
+from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError
 from simgpu.operators import (
     AddRmsNorm,
@@ -34,6 +35,8 @@ from simgpu.operators import (
     FusedGemm,
     FusedTree,
     LayerNorm,
+    MxQuantise,
+    Quantise,
     RmsNorm,
     RmsNormGemm,
     Rope,
@@ -61,6 +64,8 @@ from tests.support.exhaustive import examples, one_in
 
 TARGET = "mi300x"
 MARKER = 77.0  # in outputs before a launch
+# Half a unit in the last place by type, relative and absolute, and errors of f32. numpy's results are not rounded.
+ROUNDED = {"int8": (0.0, 0.5 + 1e-4), "float8_e4m3fnuz": (2.0**-4 + 1e-6, 2.0**-10), "float8_e8m0fnu": (0.0, 0.0)}
 Array = np.ndarray[Any, Any]
 
 
@@ -74,6 +79,8 @@ class Case:
     named: dict[str, Array] = field(default_factory=dict)  # operands that numpy's executor takes by name
     memory: tuple[int, ...] = ()  # dimensions of the output's view, as they are in memory; empty: in order
     tolerance: float = 1e-4
+    kinds: dict[str, str] = field(default_factory=dict)  # types of outputs that are not f32
+    of_groups: dict[str, int] = field(default_factory=dict)  # columns of outputs that have one for each group of a row
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -97,22 +104,28 @@ class Case:
         """Kernel of the tree as it was."""
         return asm.emit(self.tree)
 
-    def launch(self, tree: Root, emitted: asm.EmittedKernel) -> list[tuple[Array, Array]]:
-        """Returns each output of the kernel in the tree's window, and what is outside it."""
+    def launch(self, tree: Root, emitted: asm.EmittedKernel) -> list[Array]:
+        """Returns each output of the kernel in the tree's window. Asserts that it leaves the marker outside."""
         given, gpu = self.operands(tree)[0], simgpu.Device(tree.descriptor.name)
         whole, windows = ({view.operand: view for view in of.views} for of in (self.tree, tree))
         *_, last = tree.views
         places = {name: name if name in windows else last.operand for name in self.outputs}  # others have the last one's window
         shapes = {name: tuple(len(whole[at].extents[axis]) for axis in self.order) for name, at in places.items()}
-        buffers = {name: gpu.upload(np.full(shape, MARKER, np.float32)) for name, shape in shapes.items()}
+        shapes |= {name: (len(whole[places[name]].rows), columns) for name, columns in self.of_groups.items()}
+        kinds = {name: numpy_dtype(self.kinds.get(name, "f32"), tree.descriptor.arch) for name in places}
+        marked = {name: np.full(shape, MARKER, np.float32).astype(kinds[name]) for name, shape in shapes.items()}
+        buffers = {name: gpu.upload(array) for name, array in marked.items()}
         buffers |= {name: gpu.upload(array) for name, array in given.items()}
         asm.launch(emitted, gpu, *(buffers[name] for name in emitted.operands))
         results = []
         for name, at in places.items():
-            found, inside = buffers[name].download(np.float32, shapes[name]), np.zeros(shapes[name], bool)
+            found, inside = buffers[name].download(kinds[name], shapes[name]), np.zeros(shapes[name], bool)
             window = tuple(windows[at].index[axis] for axis in self.order)
+            if name in self.of_groups:
+                window = windows[at].index[0], slice(None)
             inside[window] = True
-            results.append((found[window], found[~inside]))
+            assert (found[~inside] == marked[name][~inside]).all(), "the kernel wrote outside the tree's window"
+            results.append(found[window])
         return results
 
 
@@ -150,8 +163,11 @@ def rows(problem: RowOperator, target: str = TARGET) -> Case:
     named = {name: drawn(*shape).astype(kind) for name, shape in p.read.items()}
     x = named.pop("X")
     said = f"{p.name} {p.rows}x{p.n} {p.dtype}{f' by {p.group}' if p.group else ''}"
-    halves = (1, 0, 2) if p.parts_y > 1 else ()
-    return Case(said, RowTree(p, target), lambda tree: ({"X": x, **named}, (x,)), named, halves, tolerance=1e-3)
+    halves, groups = (1, 0, 2) if p.parts_y > 1 else (), p.row_results if len(p.written) > 1 else ()
+    return Case(
+        said, RowTree(p, target), lambda tree: ({"X": x, **named}, (x,)), named, halves, 1e-3,
+        {name: p.type_of(name) for name in p.written}, dict.fromkeys(groups, p.groups),
+    )  # fmt: skip
 
 
 def transpose(m: int, n: int, target: str = TARGET) -> Case:
@@ -219,6 +235,7 @@ CASES = [
     softmax(9, 700), softmax(2500, 64), softmax(12000, 12), softmax(3, 5000), softmax(2, 150000),
     transpose(70, 133), transpose(300, 41), columns(900, 70), columns(3000, 33, "maximum"),
     rows(RmsNorm(9, 701)), rows(LayerNorm(70, 63, "f16", "f32")), rows(LayerNorm(3, 5003)), rows(RmsNorm(2, 150001)),
+    rows(Quantise(9, 701)), rows(Quantise(5, 1027, group=32)), rows(Quantise(2, 150001)), rows(MxQuantise(7, 330)),
     rows(RowSum(5, 1027, group=32)), rows(SiluMul(3, 8202)), rows(Rope(60, 64, heads=12)), rows(RowMax(9, 3000)),
     gemm(70, 60, 50), gemm(50, 33, 90, trans_a=True, batch=2), gemm(20, 30, 1500, trans_b=True, bias=True),
     gemm(90, 40, 150, dtype="f16", trans_a=True), gemm(90, 70, 65, policy="published"),
@@ -244,9 +261,9 @@ def agree(case: Case, tree: Root, level: str) -> None:
     except ResourceError as error:
         assert re.search("does not divide among|an instruction reaches|registers left for", str(error))
         return
-    for want, (found, outside) in zip(expected, case.launch(tree, emitted), strict=True):
-        np.testing.assert_allclose(found, want.reshape(found.shape), rtol=case.tolerance, atol=case.tolerance)
-        assert (outside == MARKER).all(), "the kernel wrote outside the tree's window"
+    for want, found in zip(expected, case.launch(tree, emitted), strict=True):
+        relative, absolute = ROUNDED.get(found.dtype.name, (case.tolerance, case.tolerance))
+        np.testing.assert_allclose(found.astype(float), want.reshape(found.shape), rtol=relative, atol=absolute)
     assert (emitted.text, emitted.grid, emitted.scalars) != (base.text, base.grid, base.scalars), "the kernel ignores the change"
 
 
@@ -307,8 +324,8 @@ BOARDS, FLAGS, PAIRS = st.sampled_from(("mi100", "mi210", "mi300x", "mi355x")), 
 PROBLEMS = {
     "softmax": st.builds(softmax, st.integers(1, 20), st.integers(1, 9000), BOARDS),
     "rows": st.builds(
-        lambda kind, count, n, board: rows(kind(count, 2 * n), board), st.sampled_from((RmsNorm, LayerNorm, SiluMul, RowSum)),
-        st.integers(1, 20), st.integers(1, 4500), BOARDS,
+        lambda kind, count, n, board: rows(kind(count, 2 * n), board),
+        st.sampled_from((RmsNorm, LayerNorm, SiluMul, RowSum, Quantise)), st.integers(1, 20), st.integers(1, 4500), BOARDS,
     ),
     "transpose": st.builds(transpose, st.integers(1, 300), st.integers(1, 300), BOARDS),
     "columns": st.builds(columns, st.integers(1, 3000), st.integers(1, 300), st.sampled_from(("sum", "maximum")), BOARDS),

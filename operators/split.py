@@ -29,6 +29,11 @@ from simgpu.operators.resources import Constraint
 
 # Times within this factor of the least count as equal: fewer bytes, which also take less power, then decide.
 TOLERANCE = 1.05
+# The row of a plan for each term of `KernelCost.terms`. The CUs' time has none of its own: it is the limit of the others.
+TERM_ROWS = {
+    "CU": "occupancy", "L2": "L2 bandwidth", "HBM": "HBM bandwidth", "loads": "loads in flight",
+    "Infinity Cache": "Infinity Cache bandwidth",
+}  # fmt: skip
 _ROUNDS = 4  # from four full rounds on, eta >= 4/5; likewise from four blocks per tile on, if t > C
 
 
@@ -138,15 +143,14 @@ class Reduction:
             "HBM": f"{(kernel.hbm_bytes + kernel.written_bytes) / 1e6:,.1f} MB at {rates.hbm / 1e12:.3g} TB/s; {limits}",
             "loads": f"{min(self.resident, self.rounds(split))} block(s) a CU; {limits}",
         }
-        names = {"L2": "L2 bandwidth", "HBM": "HBM bandwidth", "loads": "loads in flight"}
 
         def row(name: str, limit: float, use: float, note: str) -> Constraint:
             return Constraint(name, Level.DEVICE, 1e6 * limit, 1e6 * use, "us", note, hard=False)
 
-        found = [row(names[term], float(terms["CU"]), float(terms[term]), note) for term, note in notes.items()]
+        found = [row(TERM_ROWS[term], float(terms["CU"]), float(terms[term]), note) for term, note in notes.items()]
         if rates.descriptor.mall_bytes:
             note = f"{(kernel.missed_bytes + kernel.written_bytes) / 1e6:,.1f} MB at {rates.mall / 1e12:.3g} TB/s; {limits}"
-            found.append(row("Infinity Cache bandwidth", float(terms["CU"]), float(terms["Infinity Cache"]), note))
+            found.append(row(TERM_ROWS["Infinity Cache"], float(terms["CU"]), float(terms["Infinity Cache"]), note))
         other = 1 if parts > 1 else min(
             (self.parts(max(2, rounds * cus // self.tiles)) for rounds in range(1, _ROUNDS + 1)), key=self.seconds
         )  # fmt: skip

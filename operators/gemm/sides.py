@@ -119,24 +119,24 @@ def answers(problem: GemmProblem, rates: SustainedRates, bounds: SideLimits) -> 
     for rounds in (least, least + 1):
         side = int(sqrt(units / (cus * rounds)))
         for x in (side, side + 1):
-            found[f"{rounds} full round(s), {max(1, x) * u} rows"] = grid.fit(x, rounds)
-            found[f"{rounds} full round(s), {max(1, x) * u} columns"] = grid.transpose.fit(x, rounds)[::-1]
+            found[f"{rounds} full round(s) of {max(1, x) * u} rows"] = grid.fit(x, rounds)
+            found[f"{rounds} full round(s) of {max(1, x) * u} columns"] = grid.transpose.fit(x, rounds)[::-1]
     second = seconds_a_part(rates, outputs * c)
     for each in (1, _TOGETHER):
         shared = (2.0 * outputs**2 * p.k * e / (rates.l2 * each * cus * second)) ** (1 / 3) / u
         sides = ((*axis.rows_around(shared), axis.rows_of_least_padding(shared)) for axis in (grid, grid.transpose))
         for x, y in product(*sides):
-            found[f"K shared, {each} block(s) a CU, {x * u} by {y * u}"] = grid.spread(x, y)
+            found[f"K shared by {each} block(s) a CU of {x * u} by {y * u}"] = grid.spread(x, y)
     flops = matrix_flops_per_clock(p, rates.descriptor)
     reread = (outputs * e * flops * rates.clock / rates.l2) ** (1 / 3) / u
     for name, x, y in zip(("down", "up"), grid.rows_around(reread), grid.transpose.rows_around(reread), strict=True):
-        found[f"re-reads, {name}"] = grid.spread(x, y)
+        found[f"re-reads {name}"] = grid.spread(x, y)
     lds = 2 / rates.rates.lds_read + 1 / rates.rates.lds_write
     fine = flops * e * max(lds, 1 / rates.rates.cache, cus * rates.clock / rates.l2) / u
     found["fine"] = grid.spread(ceil(fine), ceil(fine))
     if 2 * int(fine) > fine:
         beside = ceil(1 / (2 / fine - 1 / int(fine)))
-        found |= {"fine, tall": grid.spread(beside, int(fine)), "fine, wide": grid.spread(int(fine), beside)}
+        found |= {"fine and tall": grid.spread(beside, int(fine)), "fine and wide": grid.spread(int(fine), beside)}
     return found
 
 

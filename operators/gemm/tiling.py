@@ -64,7 +64,7 @@ from simgpu.operators.gemm.limits import (
 from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.sides import SideLimits, Sides, answers, even_side
 from simgpu.operators.resources import Constraint
-from simgpu.operators.split import TOLERANCE, Reduction, price
+from simgpu.operators.split import TERM_ROWS, TOLERANCE, Reduction, price
 
 _LANE_LOAD = 16  # bytes of a lane's 128-bit load
 _LANE_BYTES = 128  # most bytes of one operand that a lane stages: MOST_LOADS such loads
@@ -199,7 +199,7 @@ def _beside_powers(problem: GemmProblem, unit: int, bound: SideLimits) -> dict[s
     columns = [
         y for y in (below, 2 * below) if y < 2 * -(-problem.n // unit) and not bound.broken_limit(1, y) and y <= bound.longest
     ]
-    return {f"largest, {y * unit} columns": (even_side(-(-problem.m // unit), bound.rows(y)), y) for y in columns}
+    return {f"largest of {y * unit} columns": (even_side(-(-problem.m // unit), bound.rows(y)), y) for y in columns}
 
 
 def _power(x: int) -> int:
@@ -291,8 +291,8 @@ def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: 
     if t.tile_m >= problem.even_batch.m and t.tile_n >= problem.n:
         return "problem size"
     terms = gemm_reduction(problem, d, t).terms(t.split_k)
-    names = {"CU": "occupancy", "L2": "L2 bandwidth", "HBM": "HBM bandwidth"}
-    return names[max(names, key=lambda name: float(terms[name]))]
+    own = [name for name in TERM_ROWS if name != "Infinity Cache" or d.mall_bytes]
+    return TERM_ROWS[max(own, key=lambda name: float(terms[name]))]
 
 
 def _unit(problem: GemmProblem, atom: MFMAAtom) -> int:

@@ -117,6 +117,23 @@ def test_in_80_columns_a_limit_has_a_line(sizes: str, capsys: Capture, monkeypat
     assert table[1].startswith("    binds: ") and table[1 + len(rows)].startswith(f"{len(rows) - 1} rows have notes: ")
 
 
+@pytest.mark.parametrize("sizes", [
+    "gemm -m 1905 -n 1933 -k 1725 --dtype i8 --trans-a --trans-b --target mi355x",
+    "attention --lq 1537 --lk 2049 -d 96 --heads 12 --kv-heads 3 --dtype bf16 --target mi325x",
+])  # fmt: skip
+def test_in_80_columns_a_reports_tables_are_whole(sizes: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A counter has its value and unit in one line, a resource that is read back its granule; names of kernels are in titles."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines, made = printed(capsys, "report", *sizes.split()).splitlines(), document(capsys, "report", *sizes.split())
+    assert max(map(len, lines)) <= 80
+    counters = lines[lines.index("Counters") + 3 :]
+    for line, counter in zip(counters, made["counters"], strict=False):
+        assert line.startswith(counter["level"]) and counter["counter"] in line and counter["unit"] in line
+    [title] = [line for line in lines if line.startswith("Read back")]
+    assert title == f"Read back from the code object of {made['kernels'][0]['kernel']}"
+    assert lines[lines.index(title) + 1].split() == ["resource", "planned", "read", "back", "granule"]
+
+
 def test_derive_prints_tiles_and_every_constraint(capsys: Capture) -> None:
     sizes = ["-m", "4096", "-n", "4096", "-k", "4096"]
     plan = TiledComputation(4096, 4096, 4096).plan

@@ -30,7 +30,8 @@ def bound_line(report: FeasibilityReport) -> str:
     row = report.binding
     if not report.feasible:
         return f"Does not fit: {row.name}; {report.remedy}."
-    return f"Bound by {limit_name(row.name, row.unit)}: {number(row.use)} of {number(row.limit)}."
+    unit = f" ({row.unit})" if row.unit else ""
+    return f"Bound by {row.name}{unit}: {number(row.use)} of {number(row.limit)}."
 
 
 def constraint_table(rows: Sequence[Constraint]) -> Sheet:
@@ -54,7 +55,7 @@ def errata_line(rows: Sequence[Constraint]) -> str:
 
 
 def limit_name(name: str, unit: str) -> str:
-    """Returns a limit's name with its unit."""
+    """Returns the name of a limit or counter with its unit."""
     return name if not unit or unit in name else f"{name}, {unit}"
 
 
@@ -95,14 +96,15 @@ def counter_rows(tree: Root) -> tuple[CounterRow, ...]:
         ("block", "LDS writes", c.lds_write_bytes, "bytes"),
         ("warp", "LDS reads", c.lds_read_bytes, "bytes"),
         ("warp", "arithmetic intensity", c.flops / c.lds_read_bytes if c.lds_read_bytes else 0, "FLOP/byte"),
-        ("atom", "hardware instructions", c.atoms, "wave instructions"),
+        ("atom", "hardware instructions of waves", c.atoms, "instructions"),
     )
     return tuple(row for row in rows if row[2])
 
 
 def counter_table(rows: Sequence[CounterRow]) -> Sheet:
     """Makes the rows' table for a terminal."""
-    return table("Counters", ("node", "counter", "value", "unit"), rows, left=2)
+    cells = ((node, limit_name(name, unit), value) for node, name, value, unit in rows)
+    return table("Counters", ("node", "counter", "value"), cells, left=2)
 
 
 def counter_documents(rows: Sequence[CounterRow]) -> list[dict[str, Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from simgpu.operators.resources import RESERVED_SGPRS
@@ -52,11 +53,12 @@ def read_back(kernel: EmittedKernel, uses: Sequence[KernelUse]) -> list[ReadBack
     return rows
 
 
-def read_back_table(rows: list[ReadBack]) -> Sheet:
-    """Makes the rows' table for a terminal."""
-    columns = ("kernel", "resource", "planned", "read back", "granule", "", "note")
-    cells = ((r.kernel, r.resource, r.planned, r.taken, r.granule, "=" if r.equal else "differs", r.ranges) for r in rows)
-    return table("Read back from the code object", columns, cells, left=2)
+def read_back_tables(rows: list[ReadBack]) -> Iterator[Sheet]:
+    """Yields a table for each kernel, for a terminal. A kernel's name in each row would be too wide for it."""
+    columns = ("resource", "planned", "read back", "granule", "", "note")
+    for name, of_kernel in groupby(rows, lambda row: row.kernel):
+        cells = ((r.resource, r.planned, r.taken, r.granule, "=" if r.equal else "differs", r.ranges) for r in of_kernel)
+        yield table(f"Read back from the code object of {name}", columns, cells)
 
 
 def read_back_documents(rows: list[ReadBack]) -> list[dict[str, object]]:

@@ -73,7 +73,7 @@ def _targets(tree: Root, options: Namespace) -> None:
 
 def _resources(tree: Root, options: Namespace) -> None:
     from simgpu.operators.feasibility import tree_report
-    from simgpu.tools.tables.read_back import read_back, read_back_documents, read_back_table
+    from simgpu.tools.tables.read_back import read_back, read_back_documents, read_back_tables
     from simgpu.tools.tables.resources import resource_documents, resource_rows, resource_table
 
     report = tree_report(tree)
@@ -106,7 +106,7 @@ def _resources(tree: Root, options: Namespace) -> None:
     show(
         errata_line(report.constraints),
         *((counter_table(counted),) if counted else ()),
-        read_back_table(back) if back else f"Derived figures only: {why_not}.",
+        *(read_back_tables(back) if back else (f"Derived figures only: {why_not}.",)),
     )
 
 

@@ -59,8 +59,9 @@ if TYPE_CHECKING:  # names that `__getattr__` finds, for mypy and editors
     from simgpu.operators.resources import Constraint, ResourcePlan
     from simgpu.operators.rmsnorm_gemm import RmsNormGemm
     from simgpu.operators.rows.forms import AddRmsNorm, LayerNorm, MxQuantise, Quantise, RmsNorm, Rope, RowMax, RowSum, SiluMul
-    from simgpu.operators.rows.plan import RowPlan, rows_plan
+    from simgpu.operators.rows.plan import rows_plan
     from simgpu.operators.rows.problem import RowOperator
+    from simgpu.operators.rows.tiles import RowPlan
     from simgpu.operators.rows.tree import RowTree
     from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
     from simgpu.operators.softmax.problem import Band, SoftmaxProblem
@@ -95,8 +96,9 @@ _NAMES = {
     "resources": ("Constraint", "ResourcePlan"),
     "rmsnorm_gemm": ("RmsNormGemm",),
     "rows.forms": ("AddRmsNorm", "LayerNorm", "MxQuantise", "Quantise", "RmsNorm", "Rope", "RowMax", "RowSum", "SiluMul"),
-    "rows.plan": ("RowPlan", "rows_plan"),
+    "rows.plan": ("rows_plan",),
     "rows.problem": ("RowOperator",),
+    "rows.tiles": ("RowPlan",),
     "rows.tree": ("RowTree",),
     "softmax.plan": ("SoftmaxPlan", "plan_softmax"),
     "softmax.problem": ("Band", "SoftmaxProblem"),

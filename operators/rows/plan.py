@@ -10,13 +10,11 @@ length, and none passes its end.
 * Without reductions along whole rows, a row is cut freely: w = 1 wave with up to 4 loads, or blocks of 4 waves with 4 loads each.
 * Else a row stays in registers and is read once: g = ceil(k/(64*w)) loads a lane. w is the least of 1, 4 and 8 waves for which its
   elements and operands fit at four waves per SIMD, with at least two loads if w > 1, or else at two. w = 4 if there are fewer than
-  4*CUs rows of at least four loads. If there are vectors, 2 or 4 rows are in flight, as long as four waves fit a SIMD and all
+  4*CUs rows of more than two loads. If there are vectors, 2 or 4 rows are in flight, as long as four waves fit a SIMD and all
   blocks have rows: the vectors are loaded once for them.
 * Longer rows are streamed by 8 waves, in steps of 4 loads, once for each pass of reductions and once for the results.
 * Few long rows: s blocks share a row, and stream their parts of it. A kernel for each pass of reductions leaves what it reduces in
-  memory, and one more computes the results. s is floor(r*CUs/rows), r = 1 to 4, if that takes less time than one block a row. One
-  CU draws h bytes a second from memory. Blocks that share a row read it in n*e/(s*h) a kernel, with each step at least as long as
-  a load, and each kernel after the first costs a launch.
+  memory, and one more computes the results. s is floor(r*CUs/rows), r = 1 to 4, or 1, by the time of all kernels (`cost`).
 
 If v does not divide n, the last chunk must not be the first one of a wave, because it overlaps the one before: a wave has one
 load's lanes of chunks more, or as many more as needed.
@@ -24,13 +22,12 @@ load's lanes of chunks more, or as many more as needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
-from simgpu.hardware.rates.sustained import STORE_BYTES, sustained_rates
 from simgpu.operators.arguments import POLICIES, one_of
-from simgpu.operators.levels import Level, Nest, TileLoop
+from simgpu.operators.levels import Level, Nest
 from simgpu.operators.resources import (
     Constraint,
     LdsArray,
@@ -44,117 +41,19 @@ from simgpu.operators.resources import (
     rounding_sgprs,
     scalar_ranges,
 )
+from simgpu.operators.rows.cost import row_seconds
 from simgpu.operators.rows.problem import RowOperator
-from simgpu.operators.rows.tiles import GRANULE, IN_FLIGHT, LOAD_BYTES, MOST_SPAN, ROW_WAVES, WAVES, RowDerivation
+from simgpu.operators.rows.tiles import GRANULE, IN_FLIGHT, LOAD_BYTES, MOST_SPAN, ROW_WAVES, WAVES, RowPlan, whole_rows
+from simgpu.operators.split import TOLERANCE
 
 LOADS = 4  # loads of a lane in flight, of rows that are cut or streamed
 STREAM_WAVES = 8
+MOST_ALONE = 2  # loads of a row that one wave keeps, if all rows are fewer than WAVES a CU
 BUSY_WAVES = 4  # waves of a SIMD with which some load while others compute
 SHORT_LANES = 32  # most lanes of rows that share a load
 _ADDRESSES = 7  # VGPRs: lane, column, offset, and what reductions need: scratch, elements left out, neutral element
 _ROUNDS = 4  # most rounds of blocks that are tried for few rows
 _MOST_BYTES = 1 << 31  # limit for a row
-
-
-@dataclass(frozen=True)
-class RowPlan(RowDerivation):
-    """Tiles, resources and constraints of an operator on rows.
-
-    >>> from simgpu.operators import RmsNorm, RowTree
-    >>> RowTree(RmsNorm(rows=4096, n=4095, dtype="f16"), "mi300x").plan.sizes
-    {'chunk': 8, 'lanes_row': 64, 'waves_row': 1, 'loads': 8, 'in_flight': 1, 'reads': 1}
-    """
-
-    problem: RowOperator
-    descriptor: HardwareDescriptor
-    policy: str  # tile policy
-    chunk: int  # elements of a load of a lane
-    lanes_row: int  # lanes that share a row
-    waves_row: int  # waves that share a row, or its part
-    part: int  # chunks of a wave's part of a row
-    loads: int  # loads of a lane that are in registers at a time, of each operand
-    in_flight: int  # loads of short rows, or rows, that a wave has in flight
-    resident: bool  # True: a wave's part is in registers; False: it is streamed in steps
-    resources: ResourcePlan
-    constraints: tuple[Constraint, ...]
-
-    @property
-    def title(self) -> str:
-        """Sizes, types and target, for messages."""
-        p, d = self.problem, self.descriptor
-        types = p.dtype if p.dtype_y == p.dtype else f"{p.dtype} to {p.dtype_y}"
-        return f"{p.name} {p.rows}x{p.n} {types} on {d.name or d.arch}"
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Sizes that the policy decided, by name."""
-        names = ("chunk", "lanes_row", "waves_row", "loads", "in_flight", "reads")
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def chunks(self) -> int:
-        """Chunks of a row."""
-        return -(-self.problem.columns // self.chunk)
-
-    @property
-    def overlap(self) -> int:
-        """Elements that a row's last chunk shares with the one before."""
-        return self.chunks * self.chunk - self.problem.columns
-
-    @property
-    def parts(self) -> int:
-        """Blocks that share a row."""
-        return -(-self.chunks // (self.part * self.waves_row))
-
-    @property
-    def shares_rows(self) -> bool:
-        """True if a reduction needs whole rows."""
-        return _whole_rows(self.problem)
-
-    @property
-    def split(self) -> bool:
-        """True if blocks share rows that are reduced whole: then there is a kernel for each pass."""
-        return self.shares_rows and self.parts > 1
-
-    @property
-    def reads(self) -> int:
-        """Number of times that X is read."""
-        return 1 if self.resident else self.problem.program(self.descriptor.arch).reads
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the grid."""
-        return -(-self.problem.rows // self.tile_rows) * self.parts
-
-    @property
-    def nest(self) -> Nest:
-        """Loops of the tree: a block has rows, or a row or its part; a wave a part; a load some lanes of chunks."""
-        part = self.part * self.chunk
-        return {
-            Level.DEVICE: (TileLoop("rows", self.tile_rows, True), TileLoop("n", part * self.waves_row, True)),
-            Level.BLOCK: (TileLoop("rows", self.rows_load, True), TileLoop("n", part, self.waves_row > 1)),
-            Level.WARP: (TileLoop("rows", 1), TileLoop("n", self.lanes_row * self.chunk)),
-        }
-
-    def with_nest(self, nest: Nest) -> RowPlan:
-        """Returns the plan with other rows for a block, other parts of rows or other chunks, as near as a kernel can be."""
-        (rows, _), (_, part), (_, load) = nest[Level.DEVICE], nest[Level.BLOCK], nest[Level.WARP]
-        lanes, whole = self.descriptor.wavefront_size, rows_plan(self.problem, self.descriptor, self.policy)
-        widest = load.tile // self.lanes_row
-        chunk = next((v for v in (8, 4, 2, 1) if v <= min(widest, whole.chunk)), 1)
-        if chunk != self.chunk and _groups_fit(self.problem, chunk, lanes):
-            return rows_plan(self.problem, self.descriptor, self.policy, chunk)
-        of_wave = self.rows_load * (WAVES if self.waves_row == 1 else 1)
-        in_flight = max((count for count in IN_FLIGHT if count * of_wave <= rows.tile), default=1)
-        if not self.resident or not _spans_rows(replace(self, in_flight=in_flight)):
-            in_flight = 1
-        each = max(1, part.tile // self.chunk)
-        if _whole_rows(self.problem) and not self.split and each * self.waves_row < self.chunks:
-            each = self.part  # a block needs whole rows
-        if not _fits_overlap(self, each) or self.lanes_row < lanes:
-            each = self.part
-        loads = -(-each // lanes) if self.resident else self.loads
-        return _with_resources(replace(self, part=each, loads=loads, in_flight=in_flight))
 
 
 def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str = "corrected", chunk: int = 0) -> RowPlan:
@@ -180,18 +79,18 @@ def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str 
     empty = ResourcePlan((), (), (), 0, 0)
     plan = RowPlan(p, d, policy, v, lanes, 1, k, -(-k // lanes), 1, True, empty, ())
     spanned = lanes * IN_FLIGHT[-1] * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # type: ignore[operator]
-    if k <= SHORT_LANES and spanned < MOST_SPAN and not (policy == "published" and _whole_rows(p)):
+    if k <= SHORT_LANES and spanned < MOST_SPAN and not (policy == "published" and whole_rows(p)):
         short = 1 << (k - 1).bit_length()
         plan = replace(plan, lanes_row=short)
         return _with_resources(replace(plan, in_flight=_in_flight(plan), part=short, loads=1))
-    if not _whole_rows(p):
+    if not whole_rows(p):
         cuts = -(-k // (LOADS * lanes))
         if cuts == 1:
             return _with_resources(plan)
         each = _part(plan, -(-k // (WAVES * -(-cuts // WAVES))))
         return _with_resources(replace(plan, waves_row=WAVES, part=each, loads=-(-each // lanes)))
     if policy == "corrected":
-        few = p.rows < WAVES * d.num_cus and k >= LOADS * lanes
+        few = p.rows < WAVES * d.num_cus and k > MOST_ALONE * lanes
         fitting = [kept for w in ROW_WAVES[few:] if (kept := with_waves(plan, w)).feasible]
         if fitting:
             busy = (one for one in fitting if one.resources.waves_per_simd >= BUSY_WAVES and (one.waves_row == 1 or one.loads > 1))
@@ -201,27 +100,24 @@ def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str 
 
 
 def _shared_plan(plan: RowPlan) -> RowPlan:
-    """Returns the plan in which several blocks share a row, if that is faster for few rows, or else the plan itself."""
+    """Returns the plan in which several blocks share a row, if that is faster for few rows, or else the plan itself.
+
+    Of times within TOLERANCE of the least, that of the fewest parts counts: each part is a block in each kernel. r blocks a CU
+    are tried only if they keep more CUs busy than fewer do.
+    """
     p, d = plan.problem, plan.descriptor
     streamed = with_waves(plan, 0)
     most = plan.chunks // (streamed.waves_row * d.wavefront_size)  # a load of each lane
-    wanted = {min(rounds * d.num_cus // p.rows, most) for rounds in range(1, _ROUNDS + 1)}
-    found = [plan, *(with_parts(streamed, parts) for parts in sorted(wanted) if parts > 1)]
-    return min((one for one in found if one is plan or (one.split and one.feasible)), key=_seconds)
-
-
-def _seconds(plan: RowPlan) -> float:
-    """Returns the estimated seconds of all kernels for few rows: the larger of the CUs' time and memory's."""
-    p, d, rates = plan.problem, plan.descriptor, sustained_rates(plan.descriptor)
-    program, elements = p.program(d.arch), plan.tile_rows * p.columns / plan.parts
-    read = elements * p.element.bytes * len(program.matrices) / rates.memory_of_cu
-    issue = elements * program.operations / rates.valu_lanes / rates.clock
-    store = elements * p.element_y.bytes * len(program.results) / STORE_BYTES / rates.clock
-    steps = 1 if plan.resident else -(-plan.part // (d.wavefront_size * plan.loads))
-    each = max(read, issue, steps * rates.memory_latency)
-    rounds = -(-plan.blocks // d.num_cus)
-    launches = len(program.passes) * rates.launch if plan.split else 0.0
-    return max(rounds * (plan.reads * each + store), p.bytes_once / rates.hbm) + launches
+    shared, fullest = [], 0.0
+    for rounds in range(1, _ROUNDS + 1):
+        parts = min(rounds * d.num_cus // p.rows, most)
+        full = parts * p.rows / rounds  # busy CUs of the mean round
+        if parts > 1 and full > TOLERANCE * fullest:
+            shared.append(with_parts(streamed, parts))
+            fullest = full
+    seconds = [(row_seconds(one)["total"], one) for one in (plan, *shared) if one is plan or (one.split and one.feasible)]
+    least = min(each for each, _ in seconds)
+    return next(one for each, one in seconds if each <= TOLERANCE * least)
 
 
 def _several_rows(plan: RowPlan) -> RowPlan:
@@ -252,6 +148,27 @@ def _spans_rows(plan: RowPlan) -> bool:
     """True if a buffer can span a wave's rows."""
     p, rows = plan.problem, plan.rows_wave
     return rows * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes) < MOST_SPAN  # type: ignore[operator]
+
+
+def with_nest(plan: RowPlan, nest: Nest) -> RowPlan:
+    """Returns the plan with other rows for a block, other parts of rows or other chunks, as near as a kernel can be."""
+    (rows, _), (_, part), (_, load) = nest[Level.DEVICE], nest[Level.BLOCK], nest[Level.WARP]
+    lanes, whole = plan.descriptor.wavefront_size, rows_plan(plan.problem, plan.descriptor, plan.policy)
+    widest = load.tile // plan.lanes_row
+    chunk = next((v for v in (8, 4, 2, 1) if v <= min(widest, whole.chunk)), 1)
+    if chunk != plan.chunk and _groups_fit(plan.problem, chunk, lanes):
+        return rows_plan(plan.problem, plan.descriptor, plan.policy, chunk)
+    of_wave = plan.rows_load * (WAVES if plan.waves_row == 1 else 1)
+    in_flight = max((count for count in IN_FLIGHT if count * of_wave <= rows.tile), default=1)
+    if not plan.resident or not _spans_rows(replace(plan, in_flight=in_flight)):
+        in_flight = 1
+    each = max(1, part.tile // plan.chunk)
+    if whole_rows(plan.problem) and not plan.split and each * plan.waves_row < plan.chunks:
+        each = plan.part  # a block needs whole rows
+    if not _fits_overlap(plan, each) or plan.lanes_row < lanes:
+        each = plan.part
+    loads = -(-each // lanes) if plan.resident else plan.loads
+    return _with_resources(replace(plan, part=each, loads=loads, in_flight=in_flight))
 
 
 def with_waves(plan: RowPlan, waves: int) -> RowPlan:
@@ -304,11 +221,6 @@ def _groups_fit(p: RowOperator, chunk: int, lanes: int) -> bool:
     return p.groups == 1 or p.span <= chunk * lanes
 
 
-def _whole_rows(p: RowOperator) -> bool:
-    """True if a reduction needs whole rows."""
-    return bool(p.sums or p.maxima) and p.groups == 1
-
-
 def _part(plan: RowPlan, least: int) -> int:
     """Returns the chunks of a wave's part: at least `least`, whole cache lines and groups, and allowed by `_fits_overlap`."""
     p = plan.problem
@@ -350,7 +262,7 @@ def _with_resources(plan: RowPlan) -> RowPlan:
         RegisterRange("addresses", "arch", _ADDRESSES + of_rows + (plan.in_flight + 3) * bool(program.tables)),
         RegisterRange("temporaries", "arch", program.operations + len(program.results) + 2),
     )
-    reduced = len(program.reductions) * plan.in_flight if plan.waves_row > 1 and _whole_rows(p) else 0
+    reduced = len(program.reductions) * plan.in_flight if plan.waves_row > 1 and whole_rows(p) else 0
     lds = (LdsArray("values of waves", 4 * plan.waves * reduced),) if reduced else ()
     buffers = len(program.matrices) + len(program.vectors) + len(program.tables) + len(program.results) + len(program.row_results)
     scalars = scalar_ranges(

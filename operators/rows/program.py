@@ -76,6 +76,12 @@ class RowProgram:
         return len(list(operations(*(step.rest for step in (*self.reductions, *self.results))))) + len(self.reductions)
 
     @property
+    def first_operations(self) -> int:
+        """Operations for each element in the first pass of reductions, which waits for no other."""
+        first = self.passes[0] if self.passes else ()
+        return len(list(operations(*(step.rest for step in first)))) + len(first)
+
+    @property
     def row_values(self) -> int:
         """Values of a row that are held: reductions, and parts computed once a row."""
         return len(self.reductions) + sum(len(step.of_row) for step in (*self.reductions, *self.results, *self.row_results))

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.levels import Level, Nest
-from simgpu.operators.rows.plan import RowPlan, rows_plan
+from simgpu.operators.rows.plan import rows_plan, with_nest
 from simgpu.operators.rows.problem import RowOperands, RowOperator
 from simgpu.operators.rows.program import RowProgram
-from simgpu.operators.rows.tiles import RowTiles
+from simgpu.operators.rows.tiles import RowPlan, RowTiles
 from simgpu.operators.tree import Axes, Extent, Root, TileNode, View
 
 
@@ -137,7 +137,7 @@ class RowTree(RowRoot):
 
     def fit(self, nest: Nest) -> RowPlan:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""
-        return self.derivation.with_nest(nest)
+        return with_nest(self.derivation, nest)
 
     def whole_only(self, axis: str) -> str:
         """Returns the reason why columns cannot be clipped."""

@@ -30,9 +30,12 @@ from simgpu.operators import (
 )
 from simgpu.operators.expressions import Value, absolute, exp, maximum, select, sqrt
 from simgpu.operators.levels import Level, TileLoop
+from simgpu.operators.rows.cost import count_instructions, row_seconds
+from simgpu.operators.rows.plan import with_waves
 from simgpu.operators.rows.problem import RESULTS, TYPES
 from simgpu.operators.traffic import block_counters
 from simgpu.tools.cases.operators import workload
+from simgpu.tools.cost.emitted import modelled_seconds
 from simgpu.tools.shared.inputs import INPUTS
 from tests.support.exhaustive import examples, one_in
 from tests.support.operator_case import assert_right_in_checked_mode
@@ -161,7 +164,7 @@ HELD = [
 ]
 SPLIT = [
     (LayerNorm(1, 100003, "f16"), "mi300x", 3), (RowSum(3, 70001), "mi355x", 2), (AddRmsNorm(2, 98305, "bf16"), "mi100", 2),
-    (Quantise(1, 90001, "f16"), "mi210", 2),
+    (Quantise(1, 90001, "f16"), "mi210", 2), (LayerNorm(4, 50279, "bf16"), "mi210", 3),
 ]
 
 
@@ -178,6 +181,40 @@ def test_few_long_rows_are_shared_by_blocks(problem: RowOperator, target: str, k
     assert tree.plan.split and len(list(asm.emit(tree).steps)) == kernels
     run(problem, target)
     assert not RowTree(replace(problem, rows=1000), target).plan.split, "many rows fill the CUs"
+
+
+def test_rows_that_leave_cus_idle_are_shared_by_blocks() -> None:
+    """128 rows take two rounds of 120 CUs, or half of 256 CUs. With one block a CU, more blocks a row are no gain."""
+    for target, dtype, parts in (("mi100", "f32", 3), ("mi210", "bf16", 2), ("mi300x", "f16", 2), ("mi355x", "f16", 2)):
+        assert RowTree(RmsNorm(128, 128256, dtype), target).plan.parts == parts
+    assert RowTree(LayerNorm(7, 125126, "f16"), "mi250x").plan.parts == 14, "98 of 110 CUs"
+    assert RowTree(RmsNorm(16, 44695, "f16"), "mi300x").plan.resident, "a second launch takes longer"
+
+
+@pytest.mark.parametrize(("problem", "target"), [
+    (Quantise(2, 16384, "f16"), "mi300x"), (Quantise(2, 16384, "bf16", dtype_y="fp8"), "mi355x"), (RmsNorm(2, 16384), "mi100"),
+    (RmsNorm(2, 16384, "bf16"), "mi210"), (RmsNorm(2, 16384, "bf16"), "mi355x"), (LayerNorm(2, 16384, "f16"), "mi300x"),
+])  # fmt: skip
+def test_the_cost_counts_a_kernels_vector_instructions(problem: RowOperator, target: str) -> None:
+    """Those of each element; sums over lanes and addresses are at most 40 more."""
+    tree = RowTree(problem, target)
+    plan = with_waves(tree.plan, 8)
+    tree.derivation = plan
+    found = sum(line.strip().startswith("v_") for line in asm.emit(tree).text.splitlines())
+    counted = count_instructions(plan) * plan.chunk * plan.loads
+    assert counted < found < 1.06 * counted + 40
+
+
+@pytest.mark.parametrize(("problem", "target"), [
+    (RmsNorm(128, 262144, "f16"), "mi355x"), (Quantise(128, 262144, "f16"), "mi355x"), (RmsNorm(128, 128256), "mi100"),
+    (RmsNorm(15, 63752, "f16"), "mi300x"), (LayerNorm(4, 50278, "bf16"), "mi210"),
+], ids=lambda value: getattr(value, "name", None))  # fmt: skip
+def test_the_cost_of_long_rows_is_near_the_model_of_time(problem: RowOperator, target: str) -> None:
+    """A step waits for memory and then for its bytes: streamed rows, and rows in the registers of eight waves, with one block."""
+    tree = RowTree(problem, target)
+    kept = with_waves(tree.plan, 8)
+    tree.derivation = kept if kept.feasible else with_waves(tree.plan, 0)
+    assert 0.85 < row_seconds(tree.derivation)["total"] / modelled_seconds(tree) < 1.15
 
 
 def test_loads_in_flight() -> None:

@@ -47,8 +47,8 @@ from simgpu.operators.cost import parts_of
 from simgpu.operators.gemm.cost import Tiles, gemm_seconds
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.rows.cost import row_seconds
-from simgpu.operators.rows.plan import RowPlan, with_loads, with_parts, with_waves
-from simgpu.operators.rows.tiles import IN_FLIGHT, ROW_WAVES
+from simgpu.operators.rows.plan import with_loads, with_parts, with_waves
+from simgpu.operators.rows.tiles import IN_FLIGHT, ROW_WAVES, RowPlan
 from simgpu.operators.softmax.cost import softmax_seconds
 from simgpu.operators.softmax.plan import keeping, softmax_resources, step_elements
 from simgpu.operators.tree import Root

@@ -81,7 +81,7 @@ class RowPlan(RowDerivation):
 
     >>> from simgpu.operators import RmsNorm, RowTree
     >>> RowTree(RmsNorm(rows=4096, n=4095, dtype="f16"), "mi300x").plan.sizes
-    {'chunk': 8, 'lanes_row': 64, 'waves_row': 1, 'loads': 8, 'in_flight': 1, 'reads': 1}
+    {'chunk': 8, 'lanes_row': 64, 'waves_row': 1, 'loads': 8, 'in_flight': 1, 'parts': 1, 'reads': 1}
     """
 
     problem: RowOperator
@@ -107,7 +107,7 @@ class RowPlan(RowDerivation):
     @property
     def sizes(self) -> dict[str, int]:
         """Sizes that the policy decided, by name."""
-        names = ("chunk", "lanes_row", "waves_row", "loads", "in_flight", "reads")
+        names = ("chunk", "lanes_row", "waves_row", "loads", "in_flight", "parts", "reads")
         return {name: getattr(self, name) for name in names}
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simgpu import Buffer, Device, hardware
-from simgpu.operators import Conv2dProblem, GemmProblem, TiledComputation, plan_gemm
+from simgpu.operators import Conv2dProblem, GemmProblem, RmsNorm, TiledComputation, plan_gemm
 from simgpu.operators.conv2d.cost import conv2d_seconds
 from simgpu.operators.gemm.cost import Tiles, gemm_seconds
 from simgpu.operators.gemm.plan import with_tiling
@@ -187,6 +187,13 @@ def test_a_lone_block_waits_for_its_halo_in_lds(board: str, dtype: str, tile: tu
         times.append((conv2d_seconds(tree.plan, 1)["total"], modelled_seconds(tree)))
     closed, modelled = (more - few for few, more in zip(*times, strict=True))
     assert 0.78 < closed / modelled < 1.1
+
+
+def test_other_numbers_of_blocks_that_share_a_row_are_alternatives() -> None:
+    d, p = hardware.target("mi300x"), RmsNorm(5, 328170, "f16")
+    found, formula = space("rmsnorm", p, d), ROOTS["rmsnorm"](p, d)
+    parts = {tree.derivation.sizes["parts"] for *_, tree in alternatives(found, formula, 20, 0)}
+    assert len(parts) == 20 and formula.derivation.sizes["parts"] not in parts
 
 
 def test_a_timed_kernel_has_scratch_memory_for_all_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from simgpu.checks.path_trace.patterns import group_clocks
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.rates.sustained import sustained_rates
-from simgpu.operators import Conv2dProblem, GemmProblem, plan_conv2d
+from simgpu.operators import Conv2dProblem, FusedTree, GemmProblem, RmsNormGemm, plan_conv2d
 from simgpu.operators.conv2d.cost import conv2d_cost
 from simgpu.operators.cost import KernelCost, second_pass
 from simgpu.operators.gemm.cost import Tiles, gemm_cost, gemm_seconds
@@ -109,6 +109,18 @@ def test_a_launch_of_one_round_holds_the_clock_of_its_loops() -> None:
     assert duty(304, 20) == pytest.approx(2000 / 2064, rel=0.001)
     assert 0.8 < duty(608, 20) < 0.9, "while some CUs store, others multiply"
     assert duty(304, 5) == pytest.approx(10_000 / (10 * (2100 - duty(304, 5) * fall)), rel=0.06), "two iterations"
+
+
+def test_the_vector_cache_keeps_the_lines_that_steps_share() -> None:
+    """Rows of 64 bytes at multiples of 4 touch 1.94 lines. 16 KB hold the lines of one tile of 64 by 64, not those of two."""
+    d, row = hardware.target("mi100"), 64
+    for m, resident, lines in ((640, 4, 1), (1280, 4, 1.9375), (1280, 1, 1)):
+        p = GemmProblem(m, 768, 1567, "f32", trans_b=True)
+        assert gemm_cost(p, d, Tiles(64, 64, 16, 1, resident)).asked == 128 * row * lines
+    across = GemmProblem(641, 767, 1567, "f32", trans_a=True)
+    assert gemm_cost(across, d, Tiles(64, 64, 16)).asked > 1.2 * 128 * row, "steps of a transposed operand share no lines"
+    tree = FusedTree(RmsNormGemm(293, 1483, 1567, trans_b=True), "mi100")
+    assert (tree.plan.tile_m, tree.plan.tile_n, tree.plan.tile_k) == (64, 64, 16)
 
 
 def test_a_second_pass_costs_a_launch_and_latencies_for_each_eight_parts() -> None:

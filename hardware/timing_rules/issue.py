@@ -112,8 +112,9 @@ def issue_of(inst: Instruction) -> Issue:
         counts = effect.queue.counters if effect.queue else ()
         return Issue(
             Unit.VMEM, Kind.VMEM, lane_bytes=max(1, memory.bits * memory.count // 8), store=memory.op == "store",
-            atomic=memory.op == "atomic", stream=any(inst.mods.get(name) for name in STREAMED), coherent=_coherent(inst),
-            dma=effect.dma, counts_vm="vmcnt" in counts, counts_lgkm="lgkmcnt" in counts,
+            atomic=memory.op == "atomic", stream=any(inst.mods.get(name) for name in STREAMED),
+            coherent=memory.op == "load" and _coherent(inst), dma=effect.dma, counts_vm="vmcnt" in counts,
+            counts_lgkm="lgkmcnt" in counts,
         )  # fmt: skip
     if spec.encoding.startswith("sop"):
         return Issue(Unit.SCALAR)

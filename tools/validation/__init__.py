@@ -20,6 +20,7 @@
     shallow.py  a shallow-water solver on an MI300A: its kernels, compiled, and its tutorial's times
     checkouts.py  text files of others' repositories
     seismic.py  AMD's seismic stencils: their kernels, compiled, and their published bandwidths
+    laplacian.py  AMD's Laplacian: its kernels, compiled, and its tutorial's times and bytes
     tuned.py    AITER's tables of tuned products through their git history
     choices.py  the model's choice among AITER's kernels against the measured one
     repairs.py  lint's findings in a repository's code objects: before and after repairs, and today

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from simgpu import hardware
+from simgpu.advice.costs import line_costs
+from simgpu.advice.counters import KILOBYTE, counters
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import SimError
@@ -24,6 +28,7 @@ from simgpu.tools.validation import (
     babelstream,
     hipkittens,
     kittens,
+    laplacian,
     measured,
     mgpusim,
     seismic,
@@ -52,6 +57,7 @@ class RowVerdict:
     fits: bool = False  # the row may calibrate
     low: float = 0.0  # lower end of the band; 0 if the prediction has none
     high: float = 0.0  # upper end
+    limit: str = ""  # `Prediction.limit`, of several launches that of the longest
 
     @property
     def within(self) -> bool:
@@ -85,6 +91,7 @@ class MeasurementFolders:
     examples: Path | None = None  # a checkout of HPCTrainingExamples
     mgpusim: Path | None = None  # a checkout of MGPUSim
     babelstream: Path | None = None  # a checkout of BabelStream
+    lab_notes: Path | None = None  # a checkout of amd-lab-notes
 
     def rows(self, name: str) -> Sequence[Any]:
         """Returns the rows of a set; those of AITER and Tensile in the order of their hashes."""
@@ -92,6 +99,8 @@ class MeasurementFolders:
             return list(hipkittens.rows(self.hipkittens)) if self.hipkittens else []
         if name == "kittens":
             return list(kittens.rows(self.hipkittens)) if self.hipkittens else []
+        if name == "laplacian":
+            return list(laplacian.rows(self.lab_notes)) if self.lab_notes else []
         if name == "seismic":
             return list(seismic.rows(self.examples)) if self.examples else []
         if name == "shallow":
@@ -111,10 +120,11 @@ def judges(sources: MeasurementFolders, sets: Sequence[str], limit: int | None, 
     makers: dict[str, Callable[[Any, Path | None], Judge]] = {
         "measured": _judge_measured, "tensile": _tensile, "aiter": _aiter, "attention": _attention, "seismic": _seismic,
         "mgpusim": _mgpusim, "babelstream": _babelstream, "shallow": _shallow, "workloads": _workload, "kittens": _kittens,
+        "laplacian": _laplacian,
     }  # fmt: skip
     checkouts = {
         "seismic": sources.examples, "mgpusim": sources.mgpusim, "babelstream": sources.babelstream, "shallow": sources.examples,
-        "workloads": sources.mgpusim, "kittens": sources.hipkittens,
+        "workloads": sources.mgpusim, "kittens": sources.hipkittens, "laplacian": sources.lab_notes,
     }  # fmt: skip
     for name in sets:
         taken = 0
@@ -179,7 +189,7 @@ def _aiter(row: Measurement, checkout: Path | None) -> Judge:
         got = profiled_us(call, made)
         low, high = (got * end / made.seconds for end in (made.low, made.high))
         name = f"{call.path.name} {row.shape}"
-        return RowVerdict("aiter", group, call.board, row.dtype, name, row.value, got, low=low, high=high)
+        return RowVerdict("aiter", group, call.board, row.dtype, name, row.value, got, low=low, high=high, limit=made.limit)
 
     return judge
 
@@ -201,6 +211,13 @@ def _seismic(row: seismic.MeasuredStencil, checkout: Path | None) -> Judge:
     assert checkout  # its rows came from there
     verdict = RowVerdict("seismic", row.group, seismic.BOARD, "f32", row.name, 1e3 * row.seconds, 0, row.fits)
     return _judge_launch(seismic.sampled_stencil(checkout, row), verdict, 1e3)
+
+
+def _laplacian(row: laplacian.MeasuredLaplacian, checkout: Path | None) -> Judge:
+    assert checkout  # its rows came from there
+    launches = laplacian.sampled_laplacian(checkout, row)
+    verdict = RowVerdict("laplacian", row.group, laplacian.BOARD, "f64", row.name, row.value, 0, True)
+    return _judge_fetched(launches, verdict) if row.counter else _judge_launches(launches, verdict, _between_events)
 
 
 def _mgpusim(row: mgpusim.MeasuredProgram, checkout: Path | None) -> Judge:
@@ -260,7 +277,19 @@ def _judge_launches(
             made = [(one.times, predict(one.sampled, warm="last" if one.warm is True else one.warm, on=on)) for one in launches]
         whole, low, high = (sum(times * getattr(one, name) for times, one in made) for name in ("seconds", "low", "high"))
         got = 1e6 * seconds(made)
-        return replace(verdict, predicted=got, low=got * low / whole, high=got * high / whole)
+        longest = max(made, key=lambda pair: pair[0] * pair[1].seconds)[1].limit
+        return replace(verdict, predicted=got, low=got * low / whole, high=got * high / whole, limit=longest)
+
+    return judge
+
+
+def _judge_fetched(launches: Sequence[RowLaunch], verdict: RowVerdict) -> Judge:
+    """Returns the judge that adds up FETCH_SIZE of launches, in GB. verdict: as `_judge_launch`."""
+
+    def judge(on: Mechanisms) -> RowVerdict:
+        made = [(one.times, predict(one.sampled, warm=one.warm, on=on)) for one in launches]
+        kilobytes = (times * counters(one, line_costs(one, lambda offset: ""))["FETCH_SIZE"] for times, one in made)
+        return replace(verdict, predicted=1e-9 * KILOBYTE * sum(kilobytes))
 
     return judge
 
@@ -270,7 +299,8 @@ def _judge_launch(sampled: SampledLaunch, verdict: RowVerdict, unit: float) -> J
 
     def judge(on: Mechanisms) -> RowVerdict:
         found = predict(sampled, on=on)
-        return replace(verdict, predicted=unit * found.seconds, low=unit * found.low, high=unit * found.high)
+        low, high = unit * found.low, unit * found.high
+        return replace(verdict, predicted=unit * found.seconds, low=low, high=high, limit=found.limit)
 
     return judge
 
@@ -327,6 +357,7 @@ class ErrorLine:
     p90: float  # 90th percentile of the absolute errors
     bias: float  # mean of the signed errors
     within: float | None  # percent of the measurements in the printed band; None without bands
+    tau: float | None  # Kendall's tau of predictions and measurements: 1 in the same order; None if no two measurements differ
 
 
 def table(judged: Sequence[RowVerdict]) -> list[ErrorLine]:
@@ -336,6 +367,19 @@ def table(judged: Sequence[RowVerdict]) -> list[ErrorLine]:
         rows = f"{one.rows} (fit)" if one.fits else one.rows
         for key in ((rows, one.group, one.board, one.type), (rows, "all", one.board, "all"), (rows, "all", "all", "all")):
             kept[key].append(one)
+    return _lines(kept)
+
+
+def table_by_limit(judged: Sequence[RowVerdict]) -> list[ErrorLine]:
+    """Groups the errors of predictions by board and by what limits them; rows of all sets, but for those that may calibrate."""
+    kept: dict[tuple[str, str, str, str], list[RowVerdict]] = defaultdict(list)
+    for one in judged:
+        if one.limit and not one.fits:
+            kept["all", one.limit, one.board, "all"].append(one)
+    return _lines(kept)
+
+
+def _lines(kept: Mapping[tuple[str, str, str, str], Sequence[RowVerdict]]) -> list[ErrorLine]:
     made = []
     for key, rows_of in sorted(kept.items()):
         errors = [100 * one.error for one in rows_of]
@@ -343,8 +387,18 @@ def table(judged: Sequence[RowVerdict]) -> list[ErrorLine]:
         banded = [one.within for one in rows_of if one.high]
         within = 100 * statistics.mean(banded) if banded else None
         ninth = sizes[(9 * len(sizes) - 1) // 10]
-        made.append(ErrorLine(*key, len(errors), mape(errors), statistics.median(sizes), ninth, statistics.mean(errors), within))
+        middle, bias, tau = statistics.median(sizes), statistics.mean(errors), kendall(rows_of)
+        made.append(ErrorLine(*key, len(errors), mape(errors), middle, ninth, bias, within, tau))
     return made
+
+
+def kendall(judged: Sequence[RowVerdict]) -> float | None:
+    """Returns Kendall's tau: pairs in the measured order less those in the opposite one, as a fraction of pairs whose measurements
+    differ. None without such pairs."""
+    measured, predicted = np.array([[one.measured, one.predicted] for one in judged]).T
+    orders = np.sign(measured[:, None] - measured)
+    pairs = np.count_nonzero(orders)
+    return float(np.sum(orders * np.sign(predicted[:, None] - predicted)) / pairs) if pairs else None
 
 
 def mape(errors: Sequence[float]) -> float:

@@ -341,6 +341,21 @@ def test_the_table_sums_up_errors() -> None:
     assert table([replace(rows[0], high=0.0)])[0].within is None
 
 
+def test_kendall_s_tau_counts_pairs_in_the_measured_order() -> None:
+    """Counts two of three pairs in order. Then two of five are, as equal measurements make no pair."""
+    rows = [RowVerdict("aiter", "compute", "b", "f8", "", us, got) for us, got in ((1.0, 10.0), (2.0, 30.0), (3.0, 20.0))]
+    assert judge.kendall(rows) == pytest.approx(1 / 3)
+    assert judge.kendall([*rows, replace(rows[2], predicted=5.0)]) == pytest.approx((2 - 3) / 5)
+    assert judge.kendall(rows[:1]) is None and table(rows)[0].tau == pytest.approx(1 / 3)
+
+
+def test_errors_by_limit_leave_out_rows_that_calibrate_and_those_without_a_limit() -> None:
+    row = RowVerdict("aiter", "compute", "mi355x", "f8", "", 100.0, 90.0, limit="vector cache")
+    rows = [row, replace(row, predicted=94.0, rows="kittens"), replace(row, fits=True), replace(row, limit="")]
+    (line,) = judge.table_by_limit(rows)
+    assert (line.group, line.board, line.count) == ("vector cache", "mi355x", 2) and line.mape == pytest.approx(8)
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(tmp_path, [LDS, replace(LDS, kernel="HK x")])
     assert main(["validate-time", "--data", str(folder), "--sets", "measured", "--json"]) == 0
@@ -350,6 +365,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["validate-time", "--data", str(folder), "--sets", "measured", "--ablate"]) == 0
     out = capsys.readouterr().out
     assert "MAPE % with a mechanism off" in out and "no code object" in out
+    assert main(["validate-time", "--data", str(folder), "--sets", "measured", "--rows"]) == 0
+    assert "predicted   error %   limited by" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

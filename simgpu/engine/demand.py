@@ -1,9 +1,11 @@
 """Finds matrix instructions whose results reach only stored data, by the registers that addresses, branches and EXEC depend on.
 
 The analysis goes backward from each use. A vector instruction writes active lanes only, so it ends the demand for a register only
-if EXEC is the same at the use; demands from there and from under another EXEC are separate. Memory is not followed: `Demand` names
-the loads that decide something and the stores whose data may depend on matrix results, and whoever leaves out the matrix
-instructions checks that no such load reads what such a store wrote. LDS is: if a load from it decides something, all data in it do.
+if EXEC is the same at the use, or has all lanes at the write. Demands from there and from under another EXEC are separate.
+
+Memory is not followed: `Demand` names the loads that decide something and the stores whose data may depend on matrix results, and
+whoever leaves out the matrix instructions checks that no such load reads what such a store wrote. LDS is: if a load from it decides
+something, all data in it do.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import NamedTuple
 from simgpu.engine.numbers import EXEC, FILES, STATES, bits_of
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa.code.flow import FORKS, INDIRECT, Blocks, successors
-from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.instruction import Const, Instruction
 from simgpu.hardware.isa.kinds import GPR_INDEXING, ControlKind, Flag
 from simgpu.hardware.timing_rules.effects import effect_of
 
@@ -28,6 +30,8 @@ REGISTER = 32  # bits
 RECORD = 4  # bytes of code
 VCC = 1 << STATES["vcc"]
 HALVES = frozenset((Flag.PRESERVE_HIGH, Flag.WRITE_HIGH))
+ALL_LANES = Const(193)  # the inline constant -1
+ENTRY, FULL, UNKNOWN = 1, 2, 4  # EXEC may be as at the kernel's entry, and not written since; have all lanes; be another one
 
 
 class Demand(NamedTuple):
@@ -52,6 +56,16 @@ class _Use:
     matrix: bool = False
     loads: str = ""  # "lds" or "memory", or both, if it loads from there
     stores: str = ""  # the same
+    fills: bool = False  # it sets EXEC to all lanes
+
+
+class _Wanted(NamedTuple):
+    """Demanded registers, as bits."""
+
+    same: int = 0  # in lanes of the EXEC of this place
+    other: int = 0  # in any lanes
+    # in lanes that are outside of EXEC since the kernel's entry: only instructions that write inactive lanes wrote there
+    outside: int = 0
 
 
 def demand_of(code: bytes, decode: Callable[[int], Instruction], entry: int) -> Demand:
@@ -67,9 +81,10 @@ def demand_of(code: bytes, decode: Callable[[int], Instruction], entry: int) -> 
         for record in records
     ]
     blocks, uses = Blocks(following, [0]), list(_uses(code, found))
-    needed, deciding = _needed_instructions(blocks, uses, False)
+    lanes = _exec_before(blocks, uses)
+    needed, deciding = _needed_instructions(blocks, uses, lanes, False)
     if any("lds" in uses[node].loads for node in deciding):
-        needed, deciding = _needed_instructions(blocks, uses, True)
+        needed, deciding = _needed_instructions(blocks, uses, lanes, True)
     unneeded = {node for node, use in enumerate(uses) if use.matrix} - needed
     doubtful = _doubtful(blocks, uses, unneeded | {node for node, use in enumerate(uses) if use.loads} - deciding)
     named = [frozenset(records[node] for node in nodes) for nodes in (unneeded, deciding, doubtful)]
@@ -122,41 +137,77 @@ def _use_of(inst: Instruction) -> _Use:
     across = not access.classes.isdisjoint(ACROSS)
     loads = "memory" if spec.encoding == "smem" and memory else ""
     return _Use(
-        reads if scalar or writes & EXEC else 0, reads, writes, 0, across, writes & ~VECTORS & ~halves, active, loads=loads
+        reads if scalar or writes & EXEC else 0, reads, writes, 0, across, writes & ~VECTORS & ~halves, active, loads=loads,
+        fills=inst.mnemonic == "s_mov_b64" and bool(writes & EXEC) and inst.args["src0"] == ALL_LANES,
     )  # fmt: skip
 
 
-def _demanded_before(use: _Use, same: int, other: int, lds: bool) -> tuple[int, int, bool]:
-    """Returns the demand before an instruction, and True if its result is demanded. same, other: registers that uses demand
-    under the EXEC of this place, and under another. lds: True if all data in LDS are demanded."""
-    hit = bool(use.writes & (same | other))
+def _demanded_before(use: _Use, after: _Wanted, known: int, lds: bool) -> tuple[_Wanted, bool]:
+    """Returns the demand before an instruction, and True if its result is demanded. known: what EXEC may be before it (ENTRY, FULL,
+    UNKNOWN); lds: True if all data in LDS are demanded."""
+    same, other, outside = after
+    if use.writes & EXEC or not known & ENTRY:
+        outside = 0
+    inactive = use.writes & VECTORS & ~use.active & outside
+    hit = bool(use.writes & (same | other) or inactive)
     if use.writes & EXEC:
         same, other = 0, same | other
-    same, other = same & ~use.replaced & ~use.active, other & ~use.replaced
+    if not known & UNKNOWN:
+        outside |= other & use.active if known & ENTRY else 0
+        other &= ~use.active
+    same, other, outside = same & ~use.replaced & ~use.active, other & ~use.replaced, outside & ~use.replaced
     wanted = use.always | (use.sources if hit else 0) | (use.data if lds and "lds" in use.stores else 0)
-    return (same, other | wanted, hit) if use.across else (same | wanted, other, hit)
+    if use.across or inactive:
+        return _Wanted(same, other | wanted, outside), hit
+    return _Wanted(same | wanted, other, outside), hit
 
 
-def _needed_instructions(blocks: Blocks, uses: Sequence[_Use], lds: bool) -> tuple[set[int], set[int]]:
-    """Returns the matrix instructions and the loads whose results are demanded."""
-    before = [(0, 0)] * len(blocks.nodes)
+def _exec_before(blocks: Blocks, uses: Sequence[_Use]) -> list[list[int]]:
+    """Returns what EXEC may be before each node of each block: a sum of ENTRY, FULL and UNKNOWN."""
+
+    def follow(block: int, known: int) -> list[int]:
+        found = [known]
+        for node in blocks.nodes[block]:
+            if uses[node].writes & EXEC:
+                known = FULL if uses[node].fills else UNKNOWN
+            found.append(known)
+        return found
+
+    before: dict[int, int] = dict.fromkeys(blocks.entries, ENTRY)
+    pending = list(blocks.entries)
+    while pending:
+        block = pending.pop()
+        after = follow(block, before[block])[-1]
+        for following in blocks.following[block]:
+            had = before.get(following, 0)
+            if had | after != had:
+                before[following] = had | after
+                pending.append(following)
+    return [follow(block, before[block]) for block in range(len(blocks.nodes))]
+
+
+def _needed_instructions(
+    blocks: Blocks, uses: Sequence[_Use], lanes: Sequence[Sequence[int]], lds: bool
+) -> tuple[set[int], set[int]]:
+    """Returns the matrix instructions and the loads whose results are demanded. lanes: see `_exec_before`."""
+    before = [_Wanted()] * len(blocks.nodes)
     pending = list(range(len(blocks.nodes)))  # the last block first
     waiting = set(pending)
     needed: list[set[int]] = [set() for _ in blocks.nodes]
     while pending:
         block = pending.pop()
         waiting.discard(block)
-        same = other = 0
+        demand = _Wanted()
         for after in blocks.following[block]:
-            same, other = same | before[after][0], other | before[after][1]
-        for node in reversed(blocks.nodes[block]):
+            demand = _Wanted(*(mine | more for mine, more in zip(demand, before[after], strict=True)))
+        for at, node in reversed(list(enumerate(blocks.nodes[block]))):
             use = uses[node]
-            same, other, hit = _demanded_before(use, same, other, lds)
+            demand, hit = _demanded_before(use, demand, lanes[block][at], lds)
             scalar, to_lds = use.writes & ~VECTORS, lds and "lds" in use.stores
             if (use.matrix and hit) or (use.loads and (hit or scalar or to_lds)):
                 needed[block].add(node)
-        if (same, other) != before[block]:
-            before[block] = same, other
+        if demand != before[block]:
+            before[block] = demand
             new = [one for one in blocks.preceding[block] if one not in waiting]
             waiting.update(new)
             pending += new

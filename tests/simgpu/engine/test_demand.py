@@ -28,6 +28,9 @@ NEEDED = {
     "lanes that a move leaves": TO_VGPR + HALF_OF_THE_LANES + "v_mov_b32 v4, 0\n" + ALL_LANES + LOAD,
     "a part that a move leaves": TO_VGPR + "v_mov_b32_sdwa v4, v0 dst_sel:BYTE_0 dst_unused:UNUSED_PRESERVE\n" + LOAD,
     "half of VCC": TO_VGPR + "v_cmp_gt_f32 vcc, 0, v4\ns_mov_b32 vcc_lo, 0\ns_cbranch_vccz end\nend:\n",
+    "lanes that a move leaves, after all had another value": (
+        ALL_LANES + TO_VGPR + HALF_OF_THE_LANES + "v_mov_b32 v4, 0\n" + ALL_LANES + LOAD
+    ),
     "the next pass of a loop": "again:\n" + LOAD + TO_VGPR + "s_sub_u32 s6, s6, 1\ns_cbranch_scc0 again\n",
     "code that cannot be followed": "s_getpc_b64 s[8:9]\ns_setpc_b64 s[8:9]\n",
     "registers that are data": TO_VGPR + "s_movrels_b32 s6, s7\n" + STORE,
@@ -38,6 +41,8 @@ UNNEEDED = {
     "through LDS": TO_VGPR + "ds_write_b32 v0, v4\nds_read_b32 v4, v0\ns_waitcnt lgkmcnt(0)\n" + STORE,
     "added by an atomic": TO_VGPR + "global_atomic_add_f32 v0, v4, s[4:5]\n",
     "overwritten": TO_VGPR + "v_mov_b32 v4, 0\n" + LOAD,
+    "overwritten in all lanes": TO_VGPR + ALL_LANES + "v_mov_b32 v4, 0\n" + HALF_OF_THE_LANES + LOAD,
+    "overwritten in all lanes of the workgroup": TO_VGPR + "v_mov_b32 v4, 0\n" + ALL_LANES + LOAD,
     "another comparison decides": TO_VGPR + "v_cmp_gt_f32 vcc, 0, v4\nv_cmp_gt_f32 vcc, 0, v0\ns_cbranch_vccz end\nend:\n",
 }
 
@@ -64,6 +69,22 @@ def test_a_store_of_other_data_is_certain() -> None:
     flag = TO_VGPR + STORE + HALF_OF_THE_LANES + "v_mov_b32 v4, 1\n" + STORE
     assert len(demand(flag).doubtful) == 1
     assert len(demand(flag + ALL_LANES + STORE).doubtful) == 2
+
+
+def test_a_move_at_the_entry_leaves_lanes_outside_of_the_workgroup() -> None:
+    """A matrix instruction writes these, too. The first one, whose result is not read, is left out."""
+    product = PRODUCT.replace("a[0:31]", "v[32:63]")
+    assert len(demand(product + "v_mov_b32 v33, 0\n" + ALL_LANES + LOAD.replace("v4", "v33")).unneeded) == 1
+    assert len(demand(product + "v_mov_b32 v33, 0\n" + LOAD.replace("v4", "v33")).unneeded) == 2
+
+
+def test_an_epilogue_under_a_mask_makes_no_load_decide() -> None:
+    """Registers of fragments become addresses in a loop whose passes begin with all lanes: no earlier load reaches these."""
+    text = LOAD.replace("v5, v4", "v6, v0") + TO_VGPR + STORE + (
+        "s_waitcnt vmcnt(0)\nv_lshlrev_b32 v6, 2, v0\nagain:\n" + HALF_OF_THE_LANES + "global_store_dword v6, v4, s[4:5]\n"
+        + ALL_LANES + "v_add_u32 v6, 64, v6\ns_sub_u32 s6, s6, 1\ns_cbranch_scc0 again\n"
+    )  # fmt: skip
+    assert demand(text).unneeded and not demand(text).deciding
 
 
 def test_loads_that_decide_are_named() -> None:

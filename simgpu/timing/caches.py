@@ -40,7 +40,7 @@ from simgpu.timing.native.replay import (
     pass_last_caches,
 )  # fmt: skip
 from simgpu.timing.native.state import ATOMIC, COHERENT, STORE
-from simgpu.timing.trace import LINE_BYTES, Trace, distinct, number_values
+from simgpu.timing.trace import LINE_BYTES, Trace, distinct, distinct_of_parts, number_values
 
 Warm = bool | Literal["last", "stored"]  # False: caches are empty; for the others see `shares`
 LIMITLESS = 1 << 60  # bytes
@@ -97,9 +97,11 @@ def _ways(traces: Sequence[Trace], row: Pipelines, resident: int) -> np.ndarray:
 
     The others have as many lines in each set as the mean workgroup. The lines of one may be in a set that others hardly use.
     """
-    lines = [distinct(trace.lines // (row.cache_part // LINE_BYTES)) for trace in traces]
-    block = row.cache_block // row.cache_part
-    counts = np.array([np.bincount(mine // block % row.cache_sets, minlength=row.cache_sets) for mine in lines], float)
+    parts = np.concatenate([trace.lines for trace in traces]) // (row.cache_part // LINE_BYTES)
+    lines, bounds = distinct_of_parts(parts, np.cumsum([0, *(len(trace.lines) for trace in traces)]))
+    sets = lines // (row.cache_block // row.cache_part) % row.cache_sets
+    groups = np.repeat(np.arange(len(traces)), np.diff(bounds))
+    counts = np.bincount(row.cache_sets * groups + sets, minlength=row.cache_sets * len(traces)).reshape(-1, row.cache_sets)
     mine = np.maximum(1.0, counts)
     return np.maximum(1, _all_ways(row) * mine / (mine + (resident - 1) * np.maximum(1.0, counts.mean(0)))).astype(np.int64)
 
@@ -193,7 +195,7 @@ def shares(
     # If workgroups go on storing after their known beginnings, later stores may be to the lines of these.
     known = stored & (asked > 0) & (_executions(traces, code) >= _executions([trace for trace, _ in whole], code))
     if known.any():
-        past[0, known] *= _stored_lines(zip(traces, served, strict=True), code, row, chip.xcds)[1]
+        past[0, known] *= _stored_lines(list(zip(traces, served, strict=True)), code, row, chip.xcds)[1]
     if whole or not known.any():
         past[0, stored & ~known] = _stored_lines(whole, code, row, chip.xcds)[0]
     request = np.where(code.short, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
@@ -353,25 +355,28 @@ def _mean_misses(traced: Iterable[tuple[Trace, ServedAccesses]], code: CodeColum
 
 
 def _stored_lines(
-    traced: Iterable[tuple[Trace, ServedAccesses]], code: CodeColumns, row: Pipelines, xcds: int
+    traced: Sequence[tuple[Trace, ServedAccesses]], code: CodeColumns, row: Pipelines, xcds: int
 ) -> tuple[float, float]:
     """Returns what the stores of workgroups write to memory, in lines of L2: for each request, and for each distinct line of an L2.
 
     Both are 1 without stores. L2 writes in requests of at most 64 bytes [ROCm Compute Profiler, "L2-Fabric transactions"]. So a
     line of 128 bytes of which half is stored counts as half, and so it does in each of two L2s if two XCDs store its halves.
     """
-    found: dict[int, list[np.ndarray]] = {}
-    for trace, one in traced:
-        lines = one.lines[code.flags[trace.steps[code.accesses[trace.steps]][one.owners]] & STORE != 0]
-        if len(lines):
-            found.setdefault(trace.group % xcds, []).append(lines)
-    if not found:
+    if not traced:
+        return 1.0, 1.0
+    steps = np.concatenate([trace.steps for trace, _ in traced])
+    bases, sizes = np.cumsum([0, *(len(trace.accesses) for trace, _ in traced)]), [len(one.lines) for _, one in traced]
+    accesses = np.concatenate([one.owners for _, one in traced]) + np.repeat(bases[:-1], sizes)
+    stores = code.flags[steps[code.accesses[steps]][accesses]] & STORE != 0
+    lines, groups = np.concatenate([one.lines for _, one in traced])[stores], np.repeat(np.arange(len(traced)), sizes)[stores]
+    if not len(lines):
         return 1.0, 1.0
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
-    stored, each = (sum(len(keep(lines)) for of in found.values() for lines in of) for keep in (np.asarray, distinct))
-    pieces = [distinct(np.concatenate(of)) for of in found.values()]
+    each = len(distinct_of_parts(lines, np.searchsorted(groups, np.arange(len(traced) + 1)))[0])
+    of_xcd = np.array([trace.group % xcds for trace, _ in traced])[groups]
+    pieces = [distinct(lines[of_xcd == xcd]) for xcd in distinct(of_xcd)]
     whole = sum(len(distinct(one >> np.uint32(shift))) for one in pieces)
-    return each / stored / (1 << shift), sum(map(len, pieces)) / whole / (1 << shift)
+    return each / len(lines) / (1 << shift), sum(map(len, pieces)) / whole / (1 << shift)
 
 
 def written_fraction(

@@ -10,7 +10,7 @@ import numpy as np
 
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import CodeColumns
-from simgpu.timing.native.numbers import enter
+from simgpu.timing.native.numbers import enter, enter_parts
 from simgpu.timing.native.state import ATOMIC, STORE
 from simgpu.timing.native.streams import COUNT, FIELDS, FIRST, walk_all
 
@@ -156,6 +156,22 @@ def distinct(values: np.ndarray) -> np.ndarray:
     array([3, 7])
     """
     return np.sort(number_values(values)[1])
+
+
+def distinct_of_parts(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the different values of each part, and their bounds: as `distinct` of each, but in the order of first occurrence.
+
+    bounds: of the parts, (n + 1,).
+
+    >>> distinct_of_parts(np.array([7, 3, 7, 3, 9]), np.array([0, 3, 5]))
+    (array([7, 3, 3, 9]), array([0, 2, 4]))
+    """
+    values, bits, part = np.ascontiguousarray(values), 6, 0
+    known, ends = np.empty_like(values), np.zeros(len(bounds), np.int64)
+    while part + 1 < len(bounds):
+        part = enter_parts(values, bounds, np.full(1 << bits, -1, np.int32), bits, known, ends, part) or 0
+        bits += 2
+    return known[: ends[-1]], ends
 
 
 def number_values(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.operators.table import BUILT_IN
 from simgpu.tools.cases.workload import StridedArray, contiguous
 from simgpu.tools.cli import main
+from simgpu.tools.shared.arrays import PIECE, random_array
 from simgpu.tools.shared.verdict import judge
 from simgpu.tools.tables.read_back import ReadBack
 from tests.support.operator_case import assert_right_in_checked_mode
@@ -104,6 +106,24 @@ def test_a_kernel_that_takes_more_is_not_equal() -> None:
 def test_a_softmax_with_another_type_of_its_result_is_compared_in_that_type(types: tuple[str, str]) -> None:
     problem = SoftmaxProblem(7, 27, types[0], ldx=29, ldy=31, dtype_y=types[1])
     assert_right_in_checked_mode(Softmax(problem, "mi300x"), "mi300x")
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("count", [1, PIECE - 1, PIECE, 2 * PIECE + 7])
+def test_floats_that_are_drawn_in_pieces_are_those_of_one_draw(count: int, kind: type) -> None:
+    drawn = random_array(np.random.default_rng(5), np.dtype(kind), (count,))
+    one = 2 * np.random.default_rng(5).random(count, np.float32) - 1
+    assert drawn.dtype == kind and np.array_equal(drawn, one.astype(kind))
+
+
+@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("stride", [3, 4])
+def test_a_filled_array_has_its_elements_and_nan_around_them(stride: int, kind: type) -> None:
+    whole = StridedArray.empty(np.dtype(kind), (2, 3), (stride, 1))
+    values = np.arange(6).reshape(2, 3).astype(kind)
+    made = whole.fill(values)
+    assert np.array_equal(made.view, values) and np.isnan(whole.flat.astype(float)).all()
+    assert np.isnan(made.flat.astype(float)).sum() == len(whole.flat) - 6 > 0
 
 
 def test_padding_that_is_written_fails() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -43,9 +44,14 @@ class StridedArray:
 
     def fill(self, values: np.ndarray) -> StridedArray:
         """Returns a copy with these elements."""
-        made = replace(self, flat=self.flat.copy())
-        made.view[...] = values
-        return made
+        if self.strides != contiguous(self.shape):
+            made = replace(self, flat=self.flat.copy())
+            made.view[...] = values
+            return made
+        flat, size = np.empty_like(self.flat), math.prod(self.shape)
+        flat[:size].reshape(self.shape)[...] = values
+        flat[size:] = self.flat[size:]
+        return replace(self, flat=flat)
 
     def draw(self, inputs: Inputs) -> StridedArray:
         """Returns a copy with random elements."""

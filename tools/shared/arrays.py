@@ -16,6 +16,7 @@ from simgpu.tools.shared.errors import UsageError
 _PLAIN = {"u8": "uint8", "i16": "int16", "u16": "uint16", "u32": "uint32", "i64": "int64", "u64": "uint64"}
 MATRIX_TYPES = ("f64", "f32", "f16", "bf16", "fp8", "bf8", "i32", "i8")
 TYPES = (*MATRIX_TYPES, *_PLAIN)
+PIECE = 1 << 16  # elements that are drawn at a time
 INTEGERS_UP_TO = 100  # random and counted integers stay small enough to add and multiply
 
 
@@ -36,10 +37,15 @@ def random_array(rng: Generator, kind: np.dtype, shape: Sequence[int]) -> np.nda
         return rng.integers(low, INTEGERS_UP_TO, shape, endpoint=True).astype(kind)
     if kind.itemsize >= 8:
         return rng.uniform(-1, 1, shape).astype(kind)
-    values = rng.random(shape, np.float32)
-    values *= 2
-    values -= 1
-    return values.astype(kind, copy=False)
+    made = np.empty(shape, kind)
+    flat = made.reshape(-1)
+    for first in range(0, flat.size, PIECE):  # in pieces that fit the host's cache
+        piece = flat[first : first + PIECE]
+        values = rng.random(len(piece), np.float32)
+        values *= 2
+        values -= 1
+        piece[:] = values
+    return made
 
 
 def _counting_array(rng: Generator, kind: np.dtype, shape: Sequence[int]) -> np.ndarray:

@@ -35,3 +35,29 @@ def enter(values: np.ndarray, table: np.ndarray, bits: int, numbers: np.ndarray,
             done[1] += 1
         numbers[done[0]] = table[place]
         done[0] += 1
+
+
+@native
+def enter_parts(
+    values: np.ndarray, bounds: np.ndarray, table: np.ndarray, bits: int, known: np.ndarray, ends: np.ndarray, part: int
+) -> int:
+    """Writes the different values of each part to `known`, from `part` on, until a part fills half of the table.
+
+    Returns the first part that was not done. table: -1, or indices in `known`: of an earlier part, these count as free.
+    ends: where each part's values end in `known`; ends[0] is 0.
+    """
+    while part + 1 < len(bounds):
+        first, count = ends[part], ends[part]
+        for at in range(bounds[part], bounds[part + 1]):
+            place = shift_in_zeros(values[at] * HASH, 64 - bits)
+            while table[place] >= first and known[table[place]] != values[at]:
+                place = (place + 1) & ((1 << bits) - 1)
+            if table[place] < first:
+                if 2 * (count - first) > len(table):
+                    return part
+                table[place] = count
+                known[count] = values[at]
+                count += 1
+        part += 1
+        ends[part] = count
+    return part

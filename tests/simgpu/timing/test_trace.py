@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing.code import columns
-from simgpu.timing.trace import Trace, number_values, updated_fraction
+from simgpu.timing.trace import Trace, distinct_of_parts, number_values, updated_fraction
 
 LOAD = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=4, counts_vm=True)
 
@@ -23,6 +24,18 @@ def test_values_are_numbered_in_the_order_in_which_they_first_come(count: int, m
     numbers, known = number_values(values)
     assert known[numbers].tolist() == values.tolist()
     assert known.tolist() == list(dict.fromkeys(values.tolist()))
+
+
+@pytest.mark.parametrize("most", [3, 40, 1 << 17])
+@pytest.mark.parametrize("sizes", [[], [0], [5000], [1, 0, 7, 300, 2, 3000, 64, 5000, 9]])
+def test_different_values_of_parts_are_those_of_each_part(sizes: list[int], most: int) -> None:
+    """Parts of very different sizes: the table of all has room for the largest."""
+    bounds = np.cumsum([0, *sizes])
+    values = np.random.default_rng(most).integers(0, most, bounds[-1], endpoint=True).astype(np.uint32)
+    known, ends = distinct_of_parts(values, bounds)
+    assert len(ends) == len(sizes) + 1
+    for part, (first, end) in enumerate(pairwise(bounds)):
+        assert known[ends[part] : ends[part + 1]].tolist() == list(dict.fromkeys(values[first:end].tolist()))
 
 
 @pytest.mark.parametrize(("first", "updated"), [(0, 1.0), (2, 0.5), (4, 0.0)])

@@ -17,6 +17,7 @@ Legend of the tags:
          (8, 16, 21, 30 and so on), on MI300 of up to seven; settings turn the higher ones off
 [PROBE]  LLVM, AMDGPUUsage, memory model of gfx90a: the cache probe of a coherent write invalidates the line in other L2s.
          MrRoy09/AMD-CDNA3-Cache-MicroBenchmarking, README: on an MI300X a probe filter tracks lines of 128 bytes
+[IREE]   nod-ai/amd-shark-ai, docs/amdgpu_kernel_optimization_guide.md: L2 of MI355X, from the CDNA 4 white paper
 [CLRX]   CLRX/CLRX-mirror, doc/GcnTimings.md: clocks that GCN's instructions take
 [HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
 [SPEC]   ROCm documentation, "AMD GPU specifications": scalar cache of 16 KiB per 2 CUs, instruction cache
@@ -66,6 +67,7 @@ class Pipelines:
     atomic_clocks: float  # clocks for which an atomic's request of 64 bytes holds its line and its channel of L2
     line_move_ns: float  # nanoseconds for which a line stays with an atomic if atomics of other XCDs wait for it; 0: one XCD
     homes: int  # channels of memory, each of which moves one line between XCDs at a time
+    loads_move: int  # 1 if a load moves a line that another XCD stored in an earlier launch; 0 if L2s keep clean copies of these
     mall_ns: float  # nanoseconds of a load from the Infinity Cache, or from memory if there is none
     memory_ns: float  # nanoseconds of a load that misses all caches: neither runs at the engine's clock
     memory_channels: int  # of a GPU or GCD, selected by address (`memory_channel`); 0: by a hash that uses all evenly
@@ -118,7 +120,7 @@ _GFX90A = Pipelines(
     l2_share=0.72,  # 5,016 of 6,963 GB/s [RPC]
     l2_line=128, l2_ways=16,  # [RPC]
     atomic_clocks=1.0,  # assumed, the least: a channel of L2 takes a request a clock [RPC]
-    line_move_ns=0, homes=32,
+    line_move_ns=0, homes=32, loads_move=0,  # one XCD
     mall_ns=335, memory_ns=335,  # 335; with misses of the TLB 376 to 394 [GPUB]
     memory_channels=32,  # blocks of 256 bytes in turn, 8 KB of them [UMC]
     memory_write=0.93,  # 1,526 of 1,638 GB/s [GPUB]
@@ -162,6 +164,7 @@ _GFX942 = replace(
     # at 2,100 MHz; on one line 4.9 ns, 10 clocks (issue 278 there) [GUPS]
     atomic_clocks=8.5,
     homes=128,  # channels of memory [UMC]; assumed: each has its part of the probe filter [PROBE]
+    loads_move=1,  # launches in a chain on an MI300A take longer by their number [WORK]
     line_move_ns=28.5,  # 58,464 ns a barrier of 2,048 workgroups on an MI355X, whose counter has a line of its own [GRID]
     mall_ns=260,  # 262 [CHASE]; 218, and 47 more with a miss of the TLB [C&C]
     memory_ns=350,  # 353 [CHASE]
@@ -192,6 +195,7 @@ _ROWS = {
         l2_share=0.70,
         # 1,529 GB/s with 32 workgroups of 32 rows, which load 36 bytes per 32 useful ones, less launch and queue [GLUON]
         cu_memory=58,
+        loads_move=0,  # L2s write changed lines back and keep a copy, so memory has the data [IREE]
         memory_write=0.805,  # as reads [GLUON]
         queue_ns=160,  # the same product with 32 to 256 workgroups [GLUON]
         launch_us=2.4,  # 2.1 to 2.6: Formocast

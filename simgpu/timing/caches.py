@@ -189,7 +189,7 @@ def shares(
     if not chip.mall_bytes:
         fetched, memory = passed, behind
     past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
-    moved = _moved_fraction(moving, passed, code)
+    moved = _moved_fraction(row.loads_move * moving, passed, code)
     if moved.any():  # `whole` may request fewer lines than the mean workgroup
         moved *= _mean_misses(zip(traces, served, strict=True), code) / _mean_misses(whole, code) if whole else 1.0
     # If workgroups go on storing after their known beginnings, later stores may be to the lines of these.
@@ -259,6 +259,7 @@ def _replay_all(
     distinct = np.zeros(len(requests.accesses), np.int64)
     count_distinct(requests.lines, requests.starts, requests.accesses, distinct)
     each = np.bincount(requests.owners, distinct, count) / np.maximum(1, np.bincount(requests.owners, sizes, count))
+    wanting = _wanting(requests, code, len(known)) if earlier else np.empty(0, np.int64)
     window = float(row.in_flight // row.l2_line // max(1, resident))  # lines of a workgroup
     sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
     mall = (chip.mall_bytes or LIMITLESS) // row.l2_line
@@ -267,7 +268,7 @@ def _replay_all(
         clocks: bool, window: float, order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS)
     ) -> tuple[np.ndarray, int]:
         caches, tallies = LastCaches.empty(chip.xcds, sets, row.l2_ways, len(known)), np.zeros((TALLIES, count))
-        caches = earlier.fill(caches, known, scalar) if earlier else caches
+        caches = earlier.fill(caches, known, scalar, wanting) if earlier else caches
         pass_last_caches(requests, code.flags, order, times, counted, int(clocks), window, mall, caches, tallies)
         return tallies, int(np.count_nonzero(caches.seen >= 0)) * row.l2_line
 
@@ -300,6 +301,16 @@ def _requests(
     seen, known = number_values(lines)
     wanted = np.concatenate([one.wanted for one in served])
     return Requests(lines, seen, wanted, starts, owners, askers, accesses, xcds), groups, known
+
+
+def _wanting(requests: Requests, code: CodeColumns, known: int) -> np.ndarray:
+    """Returns the XCDs whose loads request each half of each line, a bit each. known: all distinct lines."""
+    sizes, made = np.diff(requests.starts), np.zeros(2 * known, np.int64)
+    xcds = np.repeat(np.where(code.flags[requests.owners] & STORE, -1, requests.xcds.astype(int)), sizes)
+    for xcd in distinct(requests.xcds).tolist():
+        for half in range(2):
+            made[2 * requests.places[(xcds == xcd) & (requests.wanted >> half & 1 == 1)] + half] |= 1 << xcd
+    return made
 
 
 def _of_busiest_xcd(requests: Requests, known: int) -> int:

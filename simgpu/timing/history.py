@@ -1,13 +1,13 @@
 """Remembers which XCD stored, and which ones loaded, the lines of earlier launches: their L2s have these when a launch begins.
 
 A write invalidates the line in other L2s by a probe [LLVM, AMDGPUUsage, memory model of gfx90a]. The next XCD that loads the line
-fetches it from the one that stored it. Without traces of all workgroups, whole allocations count.
+fetches it from the one that stored it. Without traces of all workgroups, those that were traced represent the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from simgpu.timing.native.replay import LONG_AGO, NOBODY, UNKNOWN, UNSEEN, LastC
 from simgpu.timing.native.state import ATOMIC, STORE
 from simgpu.timing.trace import LINE_BYTES, PAGE_SHIFT, Trace, distinct, original_lines
 
+GOLDEN = 0x9E3779B1  # 2^32 over the golden ratio [Knuth, The Art of Computer Programming 3, 6.4]
 Lines = Mapping[int, np.ndarray]  # by XCD: different numbers of lines of 64 bytes, sorted
 
 
@@ -30,6 +31,8 @@ class TracedLaunch(Protocol):
     def chip(self) -> HardwareDescriptor: ...
     @property
     def code(self) -> CodeColumns: ...
+    @property
+    def whole(self) -> Sequence[Trace]: ...
     @property
     def beginnings(self) -> Sequence[Trace]: ...
     @property
@@ -54,7 +57,8 @@ class LaunchHistory:
 
     # Lines that the chain accessed, sorted; both halves of each line of L2.
     lines: np.ndarray = field(default_factory=partial(np.empty, 0, np.int64))
-    owners: np.ndarray = field(default_factory=partial(np.empty, 0, np.int8))  # XCD that stored each of them last, or NOBODY
+    # XCD that stored each of them last, NOBODY, or UNKNOWN
+    owners: np.ndarray = field(default_factory=partial(np.empty, 0, np.int8))
     valid: np.ndarray = field(default_factory=partial(np.empty, 0, np.int64))  # XCDs whose L2 has the last stored data, a bit each
     accessed: Sequence[Lines] = ()  # by launch
     exact: bool = True  # all workgroups of all launches were traced
@@ -64,8 +68,6 @@ class LaunchHistory:
     def after(self, sampled: TracedLaunch) -> LaunchHistory:
         """Returns the chain with one more launch."""
         loads, stores = self.loads | set(sampled.loads), self.stores | set(sampled.stores)
-        if not self.exact or not sampled.all_traced:
-            return replace(self, exact=False, loads=loads, stores=stores)
         loaded, stored = sampled.lines
         xcds = {*loaded, *stored}
         accessed = {xcd: distinct(np.concatenate([of[xcd] for of in (loaded, stored) if xcd in of])) for xcd in xcds}
@@ -79,10 +81,14 @@ class LaunchHistory:
             fetched = distinct(places[valid[places] >> xcd & 1 == 0] >> 1)
             valid[2 * fetched] |= 1 << xcd
             valid[2 * fetched + 1] |= 1 << xcd
+        if not sampled.all_traced:  # the others may have stored to any line of these allocations
+            for first, nbytes in sampled.stores.items():
+                begin, end = np.searchsorted(lines, (first, first + nbytes // LINE_BYTES))
+                owners[begin:end] = UNKNOWN
         for xcd, written in stored.items():
             places = np.searchsorted(lines, written)
             owners[places], valid[places] = xcd, 1 << xcd
-        return LaunchHistory(lines, owners, valid, (*self.accessed, accessed), True, loads, stores)
+        return LaunchHistory(lines, owners, valid, (*self.accessed, accessed), self.exact and sampled.all_traced, loads, stores)
 
     def warm(self, sampled: TracedLaunch) -> LaunchHistory | bool:
         """Returns `warm` of `simgpu.timing.caches.shares` for a launch after the chain.
@@ -98,16 +104,19 @@ class LaunchHistory:
     def state(self, places: np.ndarray, sampled: TracedLaunch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the owners and the valid copies of lines of 64 bytes, and True if the chain accessed the line.
 
-        If its lines are not known, all lines of an allocation that it stored to have an UNKNOWN owner. All XCDs have the lines of
-        one that it only loaded from.
+        If some workgroups were not traced, other lines of an allocation that the chain stored to have an UNKNOWN owner. All XCDs
+        have the lines of one that it only loaded from.
         """
-        if not self.exact:
-            return self._by_allocation(places, sampled)
         at = np.minimum(np.searchsorted(self.lines, places), max(0, len(self.lines) - 1))
         found = self.lines[at] == places if len(self.lines) else np.zeros(len(places), bool)
-        owners, valid = np.full(len(places), NOBODY, np.int8), np.zeros(len(places), np.int64)
+        if self.exact:
+            owners, valid = np.full(len(places), NOBODY, np.int8), np.zeros(len(places), np.int64)
+            owners[found], valid[found] = self.owners[at[found]], self.valid[at[found]]
+            return owners, valid, found
+        owners, valid, inside = self._by_allocation(places, sampled)
+        found &= self.owners[at] >= 0 if len(self.lines) else False
         owners[found], valid[found] = self.owners[at[found]], self.valid[at[found]]
-        return owners, valid, found
+        return owners, valid, found | inside
 
     def _by_allocation(self, places: np.ndarray, sampled: TracedLaunch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         owners, valid, found = np.full(len(places), NOBODY, np.int8), np.zeros(len(places), np.int64), np.zeros(len(places), bool)
@@ -163,14 +172,30 @@ class EarlierLines:
         """Returns the bytes of `LaunchHistory.between`."""
         return self.history.between(self.sampled)
 
-    def fill(self, caches: LastCaches, known: np.ndarray, scalar: np.ndarray) -> LastCaches:
+    def fill(self, caches: LastCaches, known: np.ndarray, scalar: np.ndarray, wanting: np.ndarray) -> LastCaches:
         """Returns empty caches with the chain's lines. known: lines of L2 by place, as the launch numbers them; scalar: True if
-        scalar loads request the line: constants and arguments, which L2 has."""
+        scalar loads request the line: constants and arguments, which L2 has; wanting: XCDs whose loads request each half."""
         places = original_lines(known.astype(np.uint32), self.sampled.pages, PAGE_SHIFT - 1)
         owners, valid, found = self.history.state((2 * places[:, None] + [0, 1]).ravel(), self.sampled)
+        _represent(owners, valid, np.repeat(places, 2), wanting, self.sampled.chip.xcds)
         owners[np.repeat(scalar, 2) & ~found] = UNKNOWN
         seen = np.where((found[::2] & self.kept) | scalar, LONG_AGO, UNSEEN)
         return caches._replace(storers=owners, valid=valid, seen=seen)
+
+
+def _represent(owners: np.ndarray, valid: np.ndarray, lines: np.ndarray, wanting: np.ndarray, xcds: int) -> None:
+    """Gives halves with an UNKNOWN owner one that does not want them, to as many as there are among those with a known owner.
+
+    Without any such, each XCD may have stored it. The others keep UNKNOWN: the first XCD that wants it has it. lines: of L2, which
+    are chosen by a hash.
+    """
+    asked = wanting != 0
+    known, unknown = asked & (owners >= 0), asked & (owners == UNKNOWN)
+    bits = wanting[:, None] >> np.arange(xcds) & 1
+    foreign = np.mean(wanting[known] >> owners[known] & 1 == 0) if known.any() else 1 - bits.sum(1) / xcds
+    chosen = unknown & ((lines * GOLDEN & 0xFFFFFFFF) < foreign * (1 << 32)) & (bits.sum(1) < xcds)
+    owners[chosen] = bits[chosen].argmin(1)  # the first that does not want it
+    valid[chosen] = 1 << owners[chosen].astype(np.int64)
 
 
 def _union(*of: Lines) -> dict[int, np.ndarray]:
@@ -185,7 +210,7 @@ def lines_by_xcd(sampled: TracedLaunch) -> tuple[Lines, Lines]:
     stores = code.flags & (STORE | ATOMIC) != 0
     kinds = (code.kind == Kind.VMEM) & ~stores, stores
     found: list[dict[int, list[np.ndarray]]] = [{}, {}]
-    for trace in sampled.beginnings:
+    for trace in (*sampled.beginnings, *sampled.whole):
         for of, kind in zip(found, kinds, strict=True):
             if len(lines := trace.lines_of(code, kind)):
                 of.setdefault(trace.group % sampled.chip.xcds, []).append(lines)

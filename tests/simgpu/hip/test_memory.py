@@ -91,7 +91,7 @@ def test_a_kernel_is_timed_after_each_kernel_that_ran_before_it() -> None:
 
     def predict(function: SimpleNamespace, shape: LaunchShape, arguments: bytes, before: LaunchHistory | None) -> SimpleNamespace:
         asked.append((function.number, before and before.stores))
-        sampled = SimpleNamespace(all_traced=False, loads={}, stores={function.number: 64})
+        sampled = SimpleNamespace(all_traced=False, loads={}, stores={function.number: 64}, lines=({}, {}))
         return SimpleNamespace(seconds=len(asked), sampled=sampled)
 
     server._gpus = SimpleNamespace(functions=functions, predict=predict)  # type: ignore[assignment]

@@ -13,6 +13,7 @@ from simgpu.engine.device import Buffer
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.history import LaunchHistory, Lines, TracedLaunch, lines_by_xcd
+from simgpu.timing.native.replay import UNKNOWN
 from simgpu.timing.predict import Prediction, SampledLaunch, predict
 from simgpu.tools.cases.sources import compile
 
@@ -97,16 +98,35 @@ def test_a_store_takes_a_half_that_a_neighbour_loaded(by: int, shared: int) -> N
     assert not np.delete(timed.traffic.moved, store).any()
 
 
-def test_without_all_lines_allocations_count(kernel: Kernel) -> None:
-    """A launch that was not traced whole stored to all of an array, and left the other one in all L2s."""
+@pytest.mark.parametrize("traced", [0, 1, GROUPS // 2, GROUPS])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_workgroups_that_were_traced_represent_the_others(kernel: Kernel, shift: int, traced: int) -> None:
+    """Without any, each XCD may have stored a line that one of six loads."""
+    first, second = chain(kernel, [0, shift])
+    groups = sorted(first.sampled.beginnings, key=lambda trace: trace.group)
+    before = LaunchHistory().after(replace(first.sampled, all_traced=False, whole=[], beginnings=groups[:traced]))
+    expected = float(shift) if traced else 1 - 1 / XCDS
+    assert not before.exact and before.stores == set(first.sampled.stores)
+    assert np.prod(moved(second.sampled, before)) == pytest.approx(expected, abs=1e-6 if traced else 0.05)
+
+
+def test_a_line_that_an_untraced_workgroup_may_have_stored_has_no_known_owner(kernel: Kernel) -> None:
+    """Another launch stores to the array again, and a quarter of it was traced. These workgroups are as before."""
     first, second = chain(kernel, [0, 1])
-    partly = replace(first.sampled, all_traced=False)
-    before = LaunchHistory().after(partly)
-    assert not before.exact and before.stores == set(partly.stores)
-    assert moved(second.sampled, before)[1] == pytest.approx(0.0, abs=1e-6)  # each half of a line has one reader: it is the owner
-    again = replace(first.sampled, replays={})
-    assert moved(again, before) == pytest.approx((0.0, 0.0), abs=1e-6)  # it loaded these lines before
-    assert moved(again, LaunchHistory())[0] == pytest.approx(1.0)
+    groups = sorted(first.sampled.beginnings, key=lambda trace: trace.group)
+    again = LaunchHistory().after(first.sampled).after(replace(first.sampled, all_traced=False, whole=[], beginnings=groups[:12]))
+    owners, _, _ = again.state(again.lines, second.sampled)
+    assert np.count_nonzero(owners >= 0) == 12 * 4 and np.count_nonzero(owners == UNKNOWN) == (GROUPS - 12) * 4
+    left = LaunchHistory().after(replace(first.sampled, all_traced=False))
+    assert moved(replace(first.sampled, replays={}), left) == pytest.approx((0.0, 0.0), abs=1e-6)  # it loaded these lines before
+    assert moved(replace(first.sampled, replays={}), LaunchHistory())[0] == pytest.approx(1.0)
+
+
+def test_l2s_that_keep_a_copy_of_what_they_write_back_move_no_line_to_a_load() -> None:
+    """On MI355X, a line that another XCD stored comes from the Infinity Cache."""
+    kernel = simgpu.Device("mi355x", threads=1).load(compile(COPY, "mi355x"))["_Z7shiftedPfPKfii"]
+    _, second = chain(kernel, [0, 1])
+    assert moved(second.sampled, second.before) == pytest.approx((1.0, 0.0), abs=1e-6) and second.traffic.hbm_bytes == 0
 
 
 def test_a_launchs_lines_are_found_once(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:

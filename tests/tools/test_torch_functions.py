@@ -146,6 +146,37 @@ def test_indices(function: Any, kind: Any, session: Any) -> None:
     assert_simulated(session, lambda x: function(x, AT.to(x.device)), (IMAGES * 8).round().to(kind))
 
 
+def stored_by_mask(x: Any, mask: Any) -> Any:
+    """Returns a copy of x with other rows where the mask is true."""
+    out = x.clone()
+    out[mask] = x[0, 0, :, :5].flip(0)[mask.nonzero()[:, 0], mask.nonzero()[:, 1]][:, None, None]
+    return out
+
+
+MASK = torch.tensor([[True, False, True], [False, False, True]])
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, mask: x[mask], lambda x, mask: x[:, mask[0]], lambda x, mask: x[mask[:, 0], :, [1]], lambda x, mask: mask.nonzero(),
+    lambda x, mask: x.nonzero(), lambda x, mask: x[:, :, :5, :5].masked_select(mask[:, :, None, None]),
+    lambda x, mask: x.masked_scatter(mask[:, :, None, None], x.flip(0)), stored_by_mask, lambda x, mask: x[x > 0],
+    lambda x, mask: x.index_put((mask,), x[0, 0, 0, 0], accumulate=True), lambda x, mask: torch.argwhere(x[0, 0] > 1),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", [torch.float32, torch.int64, torch.bfloat16])
+def test_masks_as_indices(function: Any, kind: Any, session: Any) -> None:
+    assert_simulated(session, lambda x: function(x, MASK.to(x.device)), (IMAGES * 2).round().to(kind))
+
+
+def test_masks_of_many_elements_and_of_the_wrong_shape(session: Any) -> None:
+    x = torch.randint(0, 3, (3, 1025)).float()
+    assert_simulated(session, torch.nonzero, x)
+    assert_simulated(session, lambda x: x[x.bool()], x)
+    with pytest.raises(IndexError, match="does not match the shape"):
+        x.cuda()[torch.ones(2, 1025, dtype=torch.bool, device="cuda")]
+    with pytest.raises(RuntimeError):
+        x.cuda().masked_scatter(x.cuda() == x.cuda(), torch.ones(3, device="cuda"))
+
+
 def test_an_index_out_of_range_is_pytorch_s_error() -> None:
     weight, outside = torch.ones(3, 2, device="cuda"), torch.tensor([3], device="cuda")
     with pytest.raises(IndexError, match="out of range"):

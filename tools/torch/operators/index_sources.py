@@ -197,6 +197,16 @@ def take(  # type: ignore[no-untyped-def]
 
 
 @JITFunction
+def places_of_nonzero(mask, counts, steps, out, count, axes, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Stores the index of each true element in a row of out (n, axes): its count's. steps (2, axes): lengths, then strides."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    chosen = tl.load(mask + at, at < count, 0) != 0
+    row = tl.load(counts + at, chosen, 1).to(tl.int64) - 1
+    for axis in range(axes):
+        tl.store(out + row * axes + axis, at // tl.load(steps + axes + axis) % tl.load(steps + axis), chosen)
+
+
+@JITFunction
 def put(  # type: ignore[no-untyped-def]
     x, index, out, count, n, length, inner, SHARED: tl.constexpr, ADDS: tl.constexpr, BLOCK: tl.constexpr
 ):

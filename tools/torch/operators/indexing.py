@@ -134,14 +134,40 @@ def _index_add(call: Call, values: Tensor, dim: int, index: Tensor, source: Tens
     return _put(call, values, _inside(index, values.shape[axis]).reshape(-1), source, axis, adds=True)
 
 
-def _one_index(values: Tensor, indices: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, int, int]:
-    """Returns values, whose indexed axes are together, the index into these as one, the first of them, and their number.
+def nonzero(call: Call, values: Tensor) -> Tensor:
+    """Returns the indices (n, axes) of elements that are not 0, by a running count of them."""
+    serve(values, *POINTEES)
+    if not values.dim():
+        raise OnHost("of a tensor without axes")
+    mask = values.to(torch.bool).contiguous()
+    counts = mask.new_empty(mask.numel(), dtype=torch.int32)
+    call.run(sources.running, (1,), mask, counts, mask.numel(), constants=(0, BLOCK))
+    out = mask.new_empty(int(counts[-1]), mask.dim(), dtype=torch.int64)
+    steps = torch.tensor([list(mask.shape), list(mask.stride())], dtype=torch.int32, device="cpu")
+    if len(out):
+        groups = (-(-mask.numel() // BLOCK),)
+        call.run(sources.places_of_nonzero, groups, mask, counts, steps, out, mask.numel(), mask.dim(), constants=(BLOCK,))
+    return out
 
-    Raises OnHost for masks: their result's size depends on them.
-    """
-    given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
-    if not given or any(one.dtype not in _INDICES for _, one in given):
-        raise OnHost("by a mask")
+
+def _without_masks(call: Call, values: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Returns indices in which those of its true elements replace each mask, one for each of its axes."""
+    found: list[Tensor | None] = []
+    for one in indices:
+        if one is None or one.dtype in _INDICES:
+            found.append(one)
+        elif one.shape != values.shape[len(found) : len(found) + one.dim()]:
+            raise OnHost("by a mask of another shape")
+        else:
+            found.extend(nonzero(call, one).unbind(1))
+    return found
+
+
+def _one_index(call: Call, values: Tensor, indices: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, int, int]:
+    """Returns values, whose indexed axes are together, the index into these as one, the first of them, and their number."""
+    given = [(axis, one) for axis, one in enumerate(_without_masks(call, values, indices)) if one is not None]
+    if not given:
+        raise OnHost("without an index")
     axes = [axis for axis, _ in given]
     if axes != list(range(axes[0], axes[-1] + 1)):  # apart: they come first
         values = values.movedim(axes, list(range(len(axes))))
@@ -155,18 +181,31 @@ def _one_index(values: Tensor, indices: Sequence[Tensor | None]) -> tuple[Tensor
 
 
 def _index(call: Call, values: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    moved, index, first, count = _one_index(values, indices)
+    moved, index, first, count = _one_index(call, values, indices)
     return _take(call, moved, index, first, count)
 
 
 def _index_put(
     call: Call, values: Tensor, indices: Sequence[Tensor | None], source: Tensor, accumulate: bool = False, _unsafe: bool = False
 ) -> Tensor:
-    moved, index, first, count = _one_index(values, indices)
+    moved, index, first, count = _one_index(call, values, indices)
     if moved is not values:
         raise OnHost("of axes that are apart")
     shape = (*values.shape[:first], *index.shape, *values.shape[first + count :])
     return _put(call, values, index, source.expand(shape), first, count, adds=accumulate)
+
+
+def _masked_select(call: Call, values: Tensor, mask: Tensor) -> Tensor:
+    shape = torch.broadcast_shapes(values.shape, mask.shape)
+    return _index(call, values.expand(shape), [mask.expand(shape)])
+
+
+def _masked_scatter(call: Call, values: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    shape = torch.broadcast_shapes(values.shape, mask.shape)
+    places = nonzero(call, mask.expand(shape))
+    if len(places) > source.numel():
+        raise OnHost("of too few elements")
+    return _index_put(call, values.expand(shape), places.unbind(1), source.reshape(-1)[: len(places)])
 
 
 # By the operator's name in PyTorch's dispatcher.
@@ -175,5 +214,6 @@ INDEXING: dict[str, Callable[..., Any]] = {
     "aten::index_select": _index_select, "aten::gather": _gather,
     **{f"aten::scatter.{kind}": _scatter(False) for kind in ("src", "value")}, "aten::scatter_add": _scatter(True),
     "aten::index_add": _index_add, "aten::index.Tensor": _index, "aten::_unsafe_index.Tensor": _index,
+    "aten::nonzero": nonzero, "aten::masked_select": _masked_select, "aten::masked_scatter": _masked_scatter,
     **{f"aten::{name}": _index_put for name in ("index_put", "_index_put_impl", "_unsafe_index_put")},
 }  # fmt: skip

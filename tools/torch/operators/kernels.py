@@ -64,6 +64,10 @@ class OnHost(Exception):
     """Raised for a call that no kernel of simgpu serves; its text is the reason. The host computes it."""
 
 
+class NothingToCompute(OnHost):
+    """Raised for an operand without elements: a GPU would have nothing to compute, and the host at most fills a result."""
+
+
 _UNSERVED = (LaunchError, ResourceError, TargetError, UnsupportedInstruction)  # reasons why a problem has no kernel
 
 
@@ -98,7 +102,7 @@ def serve(tensor: Tensor, *served: torch.dtype) -> None:
     if tensor.layout is not torch.strided:
         raise OnHost(f"of layout {str(tensor.layout).removeprefix('torch.')}")
     if not tensor.numel():
-        raise OnHost("of an empty tensor")
+        raise NothingToCompute("of an empty tensor")
     if tensor.is_neg() or not tensor.data_ptr():
         raise OnHost("of a tensor that is computed when read")
 

@@ -26,7 +26,7 @@ from simgpu.tools.torch.operators.functions import FUNCTIONS
 from simgpu.tools.torch.operators.gemms import GEMMS
 from simgpu.tools.torch.operators.indexing import INDEXING
 from simgpu.tools.torch.operators.interpolation import INTERPOLATION
-from simgpu.tools.torch.operators.kernels import FLOATS, Call, OnHost, pose, type_of
+from simgpu.tools.torch.operators.kernels import FLOATS, Call, NothingToCompute, OnHost, pose, type_of
 from simgpu.tools.torch.operators.losses import LOSSES
 from simgpu.tools.torch.operators.norms import rms_norm_backward, wide
 from simgpu.tools.torch.operators.pooling import POOLING
@@ -107,7 +107,7 @@ def call(func: Any, args: Sequence[Any], given: Mapping[str, Any], decomposes: b
         if names:
             return _store(use, [given[one] for one in names], found)
     except OnHost as reason:
-        if not decomposes:
+        if not decomposes and not isinstance(reason, NothingToCompute):
             use.host += 1
             use.reasons[str(reason)] += 1
         return NotImplemented

@@ -5,19 +5,32 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 import torch
 
 from simgpu.tools.torch.cuda import devices
+from simgpu.tools.torch.environment import simulates
 
 _CPU = torch.device("cpu")
 
 
 class Engine(torch.Generator):
-    """State that generators of a GPU share or exchange: draws by the CPU's method; offset: that of kernels that draw by Philox
-    themselves."""
+    """State that generators of a GPU share or exchange: draws by the CPU's method; offset: that of kernels that draw by
+    Philox."""
 
     offset = 0
+
+    def __init__(self, _device: torch.device) -> None:
+        _ENGINES[self._cdata] = self
+
+    @staticmethod
+    def of(generator: torch.Generator) -> Engine | None:
+        """Returns the engine that PyTorch's dispatcher passes as another object; None for a generator of the host."""
+        return _ENGINES.get(generator._cdata)
+
+
+_ENGINES: WeakValueDictionary[int, Engine] = WeakValueDictionary()  # by the address of PyTorch's object
 
 
 class GpuGenerator(torch.Generator):
@@ -91,10 +104,9 @@ class GpuGenerator(torch.Generator):
 
 
 class PhiloxGenerator(GpuGenerator):
-    """An element of `torch.cuda.default_generators`: a state of 16 bytes, seed and offset, for kernels that draw by Philox
-    themselves.
+    """An element of `torch.cuda.default_generators`: a state of 16 bytes, seed and offset, for kernels that draw by Philox.
 
-    PyTorch's own operators draw from it by the CPU's method, from the same seed.
+    PyTorch's operators on the host draw from it by the CPU's method, from the same seed.
     """
 
     def get_state(self) -> torch.Tensor:
@@ -142,13 +154,29 @@ def _seed_all(seed: int) -> None:
         each.manual_seed(seed)
 
 
-# PyTorch's own operators draw from the host's generator for tensors of any GPU.
+def _state(device: Any = None) -> torch.Tensor:
+    return generator(devices.index_of(device)).get_state() if simulates() else torch.get_rng_state()
+
+
+def _set_state(state: torch.Tensor, device: Any = None) -> None:
+    if simulates():
+        generator(devices.index_of(device)).set_state(state)
+    else:
+        torch.set_rng_state(state)
+
+
+def _set_states(states: Sequence[torch.Tensor]) -> None:
+    for number, state in enumerate(states):
+        _set_state(state, number)
+
+
+# Operators on the host draw from its generator, for tensors of any GPU.
 ANSWERS: dict[str, Any] = {
     "cuda.manual_seed": _seed,
     "cuda.manual_seed_all": _seed_all,
     "cuda.default_generators": Generators(),
-    "cuda.get_rng_state": lambda _device=None: torch.get_rng_state(),
-    "cuda.set_rng_state": lambda state, _device=None: torch.set_rng_state(state),
-    "cuda.get_rng_state_all": lambda: [torch.get_rng_state() for _ in Generators()],
-    "cuda.set_rng_state_all": lambda states: torch.set_rng_state(next(iter(states))),
+    "cuda.get_rng_state": _state,
+    "cuda.set_rng_state": _set_state,
+    "cuda.get_rng_state_all": lambda: [_state(number) for number in range(len(Generators()))],
+    "cuda.set_rng_state_all": _set_states,
 }

@@ -16,7 +16,7 @@ from unittest import mock
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from simgpu.tools.torch.cuda import devices, streams
+from simgpu.tools.torch.cuda import devices, generators, streams
 from simgpu.tools.torch.places import tensors_in
 from simgpu.triton.driver import active_driver
 
@@ -93,11 +93,13 @@ class GraphCapture(TorchDispatchMode):
 def _undrawn(given: Mapping[str, Any]) -> Iterator[None]:
     """Restores the state of the generator that an operator draws from, since a GPU draws nothing during a capture."""
     generator = given.get("generator") or torch.default_generator
-    drawn = generator.get_state()
+    engine = generators.Engine.of(generator) or generators.generator(devices.current()).engine
+    drawn, offset = generator.get_state(), engine.offset
     try:
         yield
     finally:
         generator.set_state(drawn)
+        engine.offset = offset
 
 
 def _recompute(func: Any, args: Sequence[Any], given: Mapping[str, Any], result: Any) -> None:

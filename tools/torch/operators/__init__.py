@@ -25,5 +25,7 @@
     interpolation.py  linear and cubic interpolation
     losses.py        likelihoods and squared errors
     index_sources.py  kernels of the last five
+    draws.py         random numbers
+    draw_sources.py  their kernel
     summary.py       calls simulated and on the host, as text
 """

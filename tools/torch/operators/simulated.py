@@ -21,6 +21,7 @@ from simgpu.tools.torch.operators.along_axes import ALONG_AXES
 from simgpu.tools.torch.operators.attention import FUSED
 from simgpu.tools.torch.operators.channel_norms import CHANNEL_NORMS
 from simgpu.tools.torch.operators.convolutions import CONVOLUTIONS
+from simgpu.tools.torch.operators.draws import DRAWS
 from simgpu.tools.torch.operators.elements import ELEMENTS
 from simgpu.tools.torch.operators.functions import FUNCTIONS
 from simgpu.tools.torch.operators.gemms import GEMMS
@@ -67,7 +68,7 @@ def _attention(  # type: ignore[no-untyped-def]
 # By the operator's name in PyTorch's dispatcher: functions of a Call and the operator's arguments.
 KERNELS: dict[str, Callable[..., Any]] = {
     **GEMMS, **ROWS, **ELEMENTS, **CHANNEL_NORMS, **CONVOLUTIONS, **FUNCTIONS, **ALONG_AXES, **INDEXING, **LOSSES, **POOLING,
-    **INTERPOLATION, FUSED: _attention,
+    **INTERPOLATION, **DRAWS, FUSED: _attention,
 }  # fmt: skip
 
 

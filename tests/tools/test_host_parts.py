@@ -180,3 +180,19 @@ def test_sources_and_headers_in_latin_1(suffix: str, tmp_path: Path) -> None:
     kernel = b'#include "own.h"\r\n__global__ void k(int *y) {\r\n    *y = 1;\r\n}\r\n'
     file.write_bytes((tmp_path / "own.h").read_bytes() + kernel)
     assert list(CodeObject.parse(compile(str(file), "mi300x")).kernels) == ["_Z1kPi"]
+
+
+def test_mathematical_constants_and_cuda_s_headers_need_nothing(tmp_path: Path) -> None:
+    """hipcc includes <cmath> in every source; "cuda.h" in quotes is left out, as in angles, unless a folder has it."""
+    text = """#include "cuda.h"
+#include <cuda_runtime.h>
+extern "C" __global__ void turn(float *x) { x[threadIdx.x] *= (float)(M_PI * M_SQRT1_2) ADDED; }
+int main() { cudaMalloc(0, 4); }
+"""
+    source = tmp_path / "turn.cu"
+    source.write_text("#define ADDED\n" + text)
+    assert CodeObject.parse(compile(str(source), "gfx942")).kernels.keys() == {"turn"}
+    (tmp_path / "cuda.h").write_text("#define ADDED + undeclared\n")
+    source.write_text(text)
+    with pytest.raises(UsageError, match="undeclared"):
+        compile(str(source), "gfx942")

@@ -23,7 +23,10 @@ _ERROR = re.compile(r"^([^\s:]+):(\d+):\d+: (?:fatal )?error: ", re.MULTILINE)
 _MISSING = re.compile(r"^([^\s:]+):(\d+):\d+: fatal error: '(?:\./)?([^']+)' file not found", re.MULTILINE)
 _ATTRIBUTES = r"__(?:global|device|constant|shared|managed)__"
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|.)*)", re.MULTILINE)
-_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>\n]+)>", re.MULTILINE)
+# Headers in angles; in quotes, those of CUDA's runtime, whose functions only the host calls.
+_INCLUDE = re.compile(
+    r"""^[ \t]*#[ \t]*include[ \t]*(?:<(?=[^>\n]+>)|"(?=cuda(?:_runtime(?:_api)?)?\.h"))([^>"\n]+)[>"]""", re.MULTILINE
+)
 _ANY_INCLUDE = re.compile(r"""^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]""", re.MULTILINE)
 _SPACE = re.compile(r'\s*(?:inline\s+)?(?:namespace\b[^;()={]*|extern\s*"C(?:\+\+)?"\s*)$')  # what stands before its brace
 _SKIPPED = re.compile(  # comments and literals

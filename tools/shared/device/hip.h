@@ -203,3 +203,6 @@ __device__ __forceinline__ void abort() { __builtin_trap(); }
 #include "constants.h"
 #include "groups.h"
 #include "textures.h"
+#if !__HIPCC_RTC__
+#include "standard/math.h" // hipcc includes <cmath> in every source, hiprtc does not (clang's __clang_hip_runtime_wrapper.h)
+#endif

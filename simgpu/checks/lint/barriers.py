@@ -1,8 +1,8 @@
 """Finds barriers that a wave skips because none of its lanes is active, while other waves of its workgroup wait there.
 
 A branch on EXEC is reported if it may go both ways and only one way has an s_barrier before the two meet again. The analysis does
-not prove that waves differ in EXEC there. It assumes that all waves of a workgroup take branches on SCC and VCC alike. Two branches
-by which halves of a workgroup take turns (`turns`) are not reported.
+not prove that waves differ in EXEC there. It assumes that all waves of a workgroup take branches on SCC and VCC alike. Branches to
+which waves come with all of their lanes, and two by which halves of a workgroup take turns (`turns`), are not reported.
 """
 
 from __future__ import annotations
@@ -55,9 +55,11 @@ def uneven(blocks: StraightBlocks, taken: Collection[tuple[int, bool]], packed: 
             if mine and not others:
                 count = sum(_is_barrier(step) for other in reached for step in blocks.steps(other))
                 found.append(Uneven(mine[0], last, blocks.steps(way)[0].pc == last.target, block, count))
-    if len(found) < 2:
+    if not found:
         return found
     selected = selections(blocks, packed, items)
+    # A wave with all of its lanes takes a branch on EXEC one way only. LLVM leaves such branches behind loops.
+    found = [one for one in found if not (one.branch.pc in selected and selected[one.branch.pc].is_whole)]
     pairs = (pair for pair in itertools.permutations(found, 2) if _take_turns(*pair, blocks, meeting, selected))
     in_turns = set(itertools.chain.from_iterable(pairs))
     return [one for one in found if one not in in_turns]

@@ -51,6 +51,11 @@ class Selection(NamedTuple):
     high: int
     items: int  # the workgroup's work-items
 
+    @property
+    def is_whole(self) -> bool:
+        """True if all lanes are active that the wave began with."""
+        return (self.low, self.high) == (0, self.items)
+
     def completes(self, other: Selection) -> bool:
         """True if each wave is active in just one of the two."""
         first, second = sorted((self, other), key=lambda each: each.low)
@@ -80,7 +85,7 @@ class Selections(PathAnalysis[State, Selection]):
         for step in steps:
             made = _new_facts(step, state, self.items)
             state = frozenset(known for known in state if not known.registers & step.writes) | made
-        active = _find(state, EXEC, "mask")
+        active = Known(EXEC, "mask", 0, self.items) if _find(state, EXEC, "all") else _find(state, EXEC, "mask")
         if active is not None:
             tell(Selection(steps[-1].pc, active.low, active.high, self.items))
         return state

@@ -18,6 +18,10 @@ def found(lines: str, kind: str, target: str = "gfx90a", **options: int) -> list
     return all_
 
 
+RESTORED = (
+    "v_cmp_gt_u32 vcc, 16, v0\ns_and_saveexec_b64 s[4:5], vcc\ns_cbranch_execz on\nv_mov_b32 v1, 0\non:\n{}"
+    "s_or_b64 exec, exec, s[4:5]\ns_cbranch_execz past\ns_barrier\npast:"
+)
 SKIP = "v_cmp_gt_u32 vcc, 16, v0\ns_and_saveexec_b64 s[4:5], vcc\ns_cbranch_execz past\n"
 UNEVEN = {
     "in a branch that waves go around": SKIP + "s_barrier\npast:\ns_mov_b64 exec, s[4:5]",
@@ -26,6 +30,7 @@ UNEVEN = {
         "v_mov_b32 v1, v0\nloop:\ns_barrier\nv_subrev_u32 v1, 1, v1\nv_cmp_lt_i32 vcc, 0, v1\ns_and_b64 exec, exec, vcc\n"
         "s_cbranch_execnz loop"
     ),
+    "where a part of the lanes is active again": RESTORED.format("s_mov_b64 s[4:5], vcc\n"),
     "inside another loop": (
         "s_mov_b32 s8, 3\nouter:\n" + SKIP + "s_barrier\npast:\ns_mov_b64 exec, s[4:5]\ns_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\n"
         "s_cbranch_scc1 outer"
@@ -38,6 +43,7 @@ EVEN = {
     ),
     "under a scalar condition": "s_cmp_eq_u32 s2, 0\ns_cbranch_scc1 past\ns_barrier\npast:",
     "where EXEC is as it began": "s_cbranch_execz past\ns_barrier\npast:",
+    "where all lanes are active again": RESTORED.format(""),
 }  # fmt: skip
 
 

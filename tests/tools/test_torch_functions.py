@@ -146,6 +146,35 @@ def test_indices(function: Any, kind: Any, session: Any) -> None:
     assert_simulated(session, lambda x: function(x, AT.to(x.device)), (IMAGES * 8).round().to(kind))
 
 
+@pytest.mark.parametrize("include", [True, False])
+@pytest.mark.parametrize("how", ["sum", "mean", "amax", "amin"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.int64, torch.bfloat16])
+def test_scattered_reductions(kind: Any, how: str, include: bool, session: Any) -> None:
+    """Combines with repeated indices, of which some are missing; means of integers and f64 are the host's."""
+    if how == "mean" and kind in (torch.float64, torch.int64):
+        return
+    at = AT.abs()[None, :, :, None].expand(2, 2, 3, 5)
+
+    def both(x: Any) -> Any:
+        scattered = x.scatter_reduce(1, at.to(x.device), x.flip(2)[:, :2], how, include_self=include)
+        if how == "sum":
+            return scattered
+        return scattered, x.index_reduce(2, AT.abs()[0].to(x.device), x[:, :, 3:6] * 2, how, include_self=include)
+
+    x = (IMAGES * 8).round().to(kind)
+    x = x.abs() if kind == torch.int64 else x
+    assert_simulated(session, both, x, tolerance=1e-2 if kind == torch.bfloat16 else 1e-6)
+
+
+def test_scattered_reductions_without_kernels(session: Any) -> None:
+    """Takes NaN, and negative integers, which Triton's atomics compare as unsigned ones."""
+    at = torch.tensor([0, 1, 1, 0, 1, 0, 1, 1])
+    for x in (torch.arange(-5, 3), torch.tensor([1.0, NAN, 2, 3, 4, 5, 6, 7])):
+        for how in ("amax", "amin", "prod"):
+            wanted, found = (one.new_zeros(3).scatter_reduce(0, at.to(one.device), one, how) for one in (x, x.cuda()))
+            torch.testing.assert_close(found.cpu(), wanted, equal_nan=True)
+
+
 def stored_by_mask(x: Any, mask: Any) -> Any:
     """Returns a copy of x with other rows where the mask is true."""
     out = x.clone()
@@ -207,6 +236,13 @@ def gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     lambda x: functional.adaptive_avg_pool2d(x, (11, 9)), lambda x: functional.interpolate(x, scale_factor=1.7),
     lambda x: functional.interpolate(x, (4, 13)),
     lambda x: functional.max_pool2d(x.contiguous(memory_format=torch.channels_last), 2),
+    lambda x: functional.adaptive_max_pool2d(x, (4, 3)), lambda x: functional.interpolate(x[0], 11),
+    lambda x: functional.max_pool3d(x, 3, 2, 1), lambda x: functional.max_pool3d(x[None], (2, 3, 1), 1, 0, (1, 2, 3), True),
+    lambda x: functional.avg_pool3d(x, (1, 3, 2), 2, (0, 1, 1), ceil_mode=True),
+    lambda x: functional.avg_pool3d(x, 3, 2, 1, count_include_pad=False), lambda x: functional.avg_pool3d(x, 2, divisor_override=5),
+    lambda x: functional.adaptive_avg_pool3d(x, (2, 4, 3)), lambda x: functional.adaptive_max_pool3d(x, (2, 4, 3)),
+    lambda x: functional.interpolate(x[None], scale_factor=(1.7, 2, 0.6)), lambda x: functional.interpolate(x[None], (5, 4, 13)),
+    lambda x: functional.avg_pool3d(x[None].contiguous(memory_format=torch.channels_last_3d), 2),
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 def test_windows(function: Any, kind: Any, session: Any) -> None:

@@ -21,7 +21,7 @@
     element_sources.py  their kernels
     along_axes.py    extremes, sums, order, moments, norms
     indexing.py      embedding, gather, scatter, index
-    pooling.py       windows of two axes
+    pooling.py       windows of one to three axes
     interpolation.py  linear and cubic interpolation
     losses.py        likelihoods and squared errors
     index_sources.py  kernels of the last five

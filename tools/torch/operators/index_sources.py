@@ -208,16 +208,20 @@ def places_of_nonzero(mask, counts, steps, out, count, axes, BLOCK: tl.constexpr
 
 @JITFunction
 def put(  # type: ignore[no-untyped-def]
-    x, index, out, count, n, length, inner, SHARED: tl.constexpr, ADDS: tl.constexpr, BLOCK: tl.constexpr
+    x, index, out, count, n, length, inner, SHARED: tl.constexpr, HOW: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Scatters: stores x[b, j, i] in out[b, index, i], or adds it there, of x (b, length, inner) and out (b, n, inner)."""
+    """Scatters: stores x[b, j, i] in out[b, index, i], or combines it, of x (b, length, inner) and out (b, n, inner)."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     i, j, b = at % inner, at // inner % length, (at // inner // length).to(tl.int64)
     chosen = tl.load(index + (j if SHARED else at), at < count, 0).to(tl.int64)
     place = out + (b * n + tl.where(chosen < 0, chosen + n, chosen)) * inner + i
     values = tl.load(x + at, at < count)
-    if ADDS:
+    if HOW == "sum":
         tl.atomic_add(place, values.to(out.dtype.element_ty), at < count, sem="relaxed")
+    elif HOW == "amax":
+        tl.atomic_max(place, values.to(out.dtype.element_ty), at < count, sem="relaxed")
+    elif HOW == "amin":
+        tl.atomic_min(place, values.to(out.dtype.element_ty), at < count, sem="relaxed")
     else:
         tl.store(place, values, at < count)
 
@@ -248,42 +252,55 @@ def likelihood_gradients(  # type: ignore[no-untyped-def]
 
 
 @JITFunction
-def largest_in_windows(  # type: ignore[no-untyped-def]
-    x, rows, columns, out, indices, count, area, out_h, out_w, window_h, window_w, BLOCK: tl.constexpr
-):
-    """Finds the largest element of each window and its place in its plane. rows (out_h, window_h) and columns have the offsets of
-    a window's elements in a plane, -1 for padding."""
+def largest_in_windows(x, windows, shape, out, indices, count, volume, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Finds the largest element of each window of three axes and its place in its volume.
+
+    shape: of the result's three axes, then of a window. windows: for each axis (result, window) the offsets of a window's elements
+    in a volume, -1 for padding.
+    """
+    depth, height, width = tl.load(shape), tl.load(shape + 1), tl.load(shape + 2)
+    window_d, window_h, window_w = tl.load(shape + 3), tl.load(shape + 4), tl.load(shape + 5)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    i, j, plane = at // out_w % out_h, at % out_w, (at // out_w // out_h).to(tl.int64)
-    best = tl.full((BLOCK,), float("-inf"), x.dtype.element_ty)
+    layers = windows + at // width // height % depth * window_d
+    rows = windows + depth * window_d + at // width % height * window_h
+    columns = windows + depth * window_d + height * window_h + at % width * window_w
+    x += (at // width // height // depth).to(tl.int64) * volume
+    best = tl.full((BLOCK,), float("-inf"), out.dtype.element_ty)
     where = tl.full((BLOCK,), -1, tl.int32)
-    for down in range(window_h):
-        row = tl.load(rows + i * window_h + down, at < count, -1)
-        for right in range(window_w):
-            column = tl.load(columns + j * window_w + right, at < count, -1)
-            inside = (row >= 0) & (column >= 0)
-            value = tl.load(x + plane * area + row + column, inside, float("-inf"))
-            better = inside & ((value > best) | (value != value) | (where < 0))
-            best, where = tl.where(better, value, best), tl.where(better, row + column, where)
+    for deep in range(window_d):
+        layer = tl.load(layers + deep, at < count, -1)
+        for down in range(window_h):
+            row = tl.load(rows + down, at < count, -1)
+            for right in range(window_w):
+                column = tl.load(columns + right, at < count, -1)
+                inside = (layer >= 0) & (row >= 0) & (column >= 0)
+                value = tl.load(x + layer + row + column, inside, float("-inf"))
+                better = inside & ((value > best) | (value != value) | (where < 0))
+                best, where = tl.where(better, value, best), tl.where(better, layer + row + column, where)
     tl.store(out + at, best, at < count)
     tl.store(indices + at, where, at < count)
 
 
 @JITFunction
-def sums_of_windows(  # type: ignore[no-untyped-def]
-    x, rows, columns, divisors, out, count, area, out_h, out_w, window_h, window_w, BLOCK: tl.constexpr
-):
-    """Sums each window's elements, divided by its entry of divisors (out_h, out_w); rows and columns as above."""
+def sums_of_windows(x, windows, shape, divisors, out, count, volume, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Sums each window's elements, divided by its entry of divisors (depth, height, width); windows and shape as above."""
+    depth, height, width = tl.load(shape), tl.load(shape + 1), tl.load(shape + 2)
+    window_d, window_h, window_w = tl.load(shape + 3), tl.load(shape + 4), tl.load(shape + 5)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    i, j, plane = at // out_w % out_h, at % out_w, (at // out_w // out_h).to(tl.int64)
+    layers = windows + at // width // height % depth * window_d
+    rows = windows + depth * window_d + at // width % height * window_h
+    columns = windows + depth * window_d + height * window_h + at % width * window_w
+    x += (at // width // height // depth).to(tl.int64) * volume
     total = tl.full((BLOCK,), 0.0, divisors.dtype.element_ty)
-    for down in range(window_h):
-        row = tl.load(rows + i * window_h + down, at < count, -1)
-        for right in range(window_w):
-            column = tl.load(columns + j * window_w + right, at < count, -1)
-            inside = (row >= 0) & (column >= 0)
-            total += tl.load(x + plane * area + row + column, inside, 0.0).to(divisors.dtype.element_ty)
-    tl.store(out + at, total / tl.load(divisors + i * out_w + j, at < count, 1.0), at < count)
+    for deep in range(window_d):
+        layer = tl.load(layers + deep, at < count, -1)
+        for down in range(window_h):
+            row = tl.load(rows + down, at < count, -1)
+            for right in range(window_w):
+                column = tl.load(columns + right, at < count, -1)
+                inside = (layer >= 0) & (row >= 0) & (column >= 0)
+                total += tl.load(x + layer + row + column, inside, 0.0).to(divisors.dtype.element_ty)
+    tl.store(out + at, total / tl.load(divisors + at % (depth * height * width), at < count, 1.0), at < count)
 
 
 @JITFunction

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from simgpu.tools.torch.operators import index_sources as sources
 from simgpu.tools.torch.operators.element_sources import BLOCK
+from simgpu.tools.torch.operators.elements import ELEMENTS
 from simgpu.tools.torch.operators.kernels import FLOATS, POINTEES, Call, OnHost, serve
 
 _INDICES = (torch.int64, torch.int32)
@@ -48,19 +49,20 @@ def _take(call: Call, values: Tensor, index: Tensor, dim: int, count: int = 1, s
 
 
 def _put(
-    call: Call, target: Tensor, index: Tensor, values: Tensor, dim: int, count: int = 1, shared: bool = True, adds: bool = False
+    call: Call, target: Tensor, index: Tensor, values: Tensor, dim: int, count: int = 1, shared: bool = True, how: str = "put"
 ) -> Tensor:
-    """Returns a copy of `target` in which values are stored, or added, along axes; operands as in `_take`."""
-    serve(target, *(_ADDED if adds else POINTEES))
+    """Returns a copy of `target` in which values are stored along axes, or combined: `how` is sum, amax or amin. Operands are as in
+    `_take`."""
+    serve(target, *(POINTEES if how == "put" else _ADDED))
     serve(values, target.dtype)
     _, n, inner = _split(target.shape, dim, count)
     index = _inside(index, n, -n)
     length = index.numel() if shared else index.shape[dim]
-    wide = torch.float32 if adds and target.dtype in FLOATS else target.dtype
+    wide = torch.float32 if how != "put" and target.dtype in FLOATS else target.dtype
     out = target.to(wide).clone(memory_format=torch.contiguous_format)
     groups = (-(-values.numel() // BLOCK),)
     call.run(
-        sources.put, groups, values.contiguous(), index, out, values.numel(), n, length, inner, constants=(shared, adds, BLOCK)
+        sources.put, groups, values.contiguous(), index, out, values.numel(), n, length, inner, constants=(shared, how, BLOCK)
     )
     return out.to(target.dtype)
 
@@ -74,7 +76,7 @@ def _embedding_gradient(call: Call, grad: Tensor, index: Tensor, rows: int, padd
         raise OnHost("scaled by frequency")
     columns = grad.shape[-1]
     weight = grad.new_zeros(rows, columns)
-    found = _put(call, weight, _inside(index, rows).reshape(-1), grad.reshape(-1, columns), 0, adds=True)
+    found = _put(call, weight, _inside(index, rows).reshape(-1), grad.reshape(-1, columns), 0, how="sum")
     if padding >= 0:
         found[padding] = 0
     return found
@@ -109,7 +111,7 @@ def _gather(call: Call, values: Tensor, dim: int, index: Tensor, *, sparse_grad:
     return _take(call, _beside(values, index, axis), _inside(index, values.shape[axis]), axis, shared=False)
 
 
-def _scatter(adds: bool) -> Callable[..., Tensor]:
+def _scatter(how: str) -> Callable[..., Tensor]:
     """Returns `scatter` or `scatter_add` of a tensor or a number."""
 
     def scatter(call: Call, values: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
@@ -120,10 +122,65 @@ def _scatter(adds: bool) -> Callable[..., Tensor]:
         chosen = _beside(source, index, axis).narrow(axis, 0, index.shape[axis])
         out = values.clone(memory_format=torch.contiguous_format)
         part = _beside(out, index, axis)
-        part.copy_(_put(call, part, index, chosen, axis, shared=False, adds=adds))
+        part.copy_(_put(call, part, index, chosen, axis, shared=False, how=how))
         return out
 
     return scatter
+
+
+def _unit(how: str, kind: torch.dtype) -> float | int:
+    """Returns the number that changes no sum, largest or smallest element."""
+    if how in ("sum", "mean"):
+        return 0
+    limits = torch.finfo(kind) if kind.is_floating_point else torch.iinfo(kind)
+    least, most = (-math.inf, math.inf) if kind.is_floating_point else (limits.min, limits.max)
+    return least if how == "amax" else most
+
+
+def _combine(
+    call: Call, target: Tensor, index: Tensor, values: Tensor, axis: int, how: str, from_target: bool, shared: bool
+) -> Tensor:
+    """Returns a tensor with its elements, unless not `from_target`, and those of values combined: sum, mean, amax or amin."""
+    if how not in ("sum", "mean", "amax", "amin") or (how == "mean" and target.dtype not in FLOATS):
+        raise OnHost("by products, or means of other types than f32 and 16 bits")
+    serve(target, *_ADDED)
+    serve(values, target.dtype)
+    if how in ("amax", "amin"):
+        if target.dtype.is_floating_point and bool(values.isnan().any() | target.isnan().any()):
+            raise OnHost("of NaN")
+        if not target.dtype.is_floating_point and int(values.min()) < 0:  # Triton 3.9 compares those of a wave without signs
+            raise OnHost("of negative integers")
+    wide = target.float() if target.dtype in FLOATS else target
+    if not from_target:
+        wide = _put(call, wide, index, torch.full_like(values, _unit(how, wide.dtype), dtype=wide.dtype), axis, shared=shared)
+    found = _put(call, wide, index, values.to(wide.dtype), axis, shared=shared, how="sum" if how == "mean" else how)
+    if how == "mean":
+        ones = torch.ones_like(values, dtype=torch.int32)
+        count = _put(call, torch.full_like(wide, from_target, dtype=torch.int32), index, ones, axis, shared=shared, how="sum")
+        found = ELEMENTS["aten::div.Tensor"](call, found, count.clamp(min=1).to(found.dtype))
+    return found.to(target.dtype)
+
+
+def _scatter_reduce(
+    call: Call, values: Tensor, dim: int, index: Tensor, source: Tensor, how: str, *, include_self: bool = True
+) -> Tensor:
+    axis = _axis(values, dim)
+    index = _inside(index, values.shape[axis])
+    chosen = _beside(source, index, axis).narrow(axis, 0, index.shape[axis])
+    out = values.clone(memory_format=torch.contiguous_format)
+    part = _beside(out, index, axis)
+    part.copy_(_combine(call, part, index, chosen, axis, how, include_self, False))
+    return out
+
+
+def _index_reduce(
+    call: Call, values: Tensor, dim: int, index: Tensor, source: Tensor, how: str, *, include_self: bool = True
+) -> Tensor:
+    axis = _axis(values, dim)
+    if list(source.shape) != [*values.shape[:axis], index.numel(), *values.shape[axis + 1 :]]:
+        raise OnHost("of an operand that does not fit")
+    chosen = _inside(index, values.shape[axis]).reshape(-1)
+    return _combine(call, values, chosen, source, axis, how, include_self, True)
 
 
 def _index_add(call: Call, values: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
@@ -131,7 +188,7 @@ def _index_add(call: Call, values: Tensor, dim: int, index: Tensor, source: Tens
     shape = [*values.shape[:axis], index.numel(), *values.shape[axis + 1 :]]
     if alpha != 1 or list(source.shape) != shape:
         raise OnHost("of a scaled operand, or one that does not fit")
-    return _put(call, values, _inside(index, values.shape[axis]).reshape(-1), source, axis, adds=True)
+    return _put(call, values, _inside(index, values.shape[axis]).reshape(-1), source, axis, how="sum")
 
 
 def nonzero(call: Call, values: Tensor) -> Tensor:
@@ -192,7 +249,7 @@ def _index_put(
     if moved is not values:
         raise OnHost("of axes that are apart")
     shape = (*values.shape[:first], *index.shape, *values.shape[first + count :])
-    return _put(call, values, index, source.expand(shape), first, count, adds=accumulate)
+    return _put(call, values, index, source.expand(shape), first, count, how="sum" if accumulate else "put")
 
 
 def _masked_select(call: Call, values: Tensor, mask: Tensor) -> Tensor:
@@ -212,8 +269,9 @@ def _masked_scatter(call: Call, values: Tensor, mask: Tensor, source: Tensor) ->
 INDEXING: dict[str, Callable[..., Any]] = {
     "aten::embedding": _embedding, "aten::embedding_dense_backward": _embedding_gradient,
     "aten::index_select": _index_select, "aten::gather": _gather,
-    **{f"aten::scatter.{kind}": _scatter(False) for kind in ("src", "value")}, "aten::scatter_add": _scatter(True),
-    "aten::index_add": _index_add, "aten::index.Tensor": _index, "aten::_unsafe_index.Tensor": _index,
+    **{f"aten::scatter.{kind}": _scatter("put") for kind in ("src", "value")}, "aten::scatter_add": _scatter("sum"),
+    "aten::index_add": _index_add, "aten::scatter_reduce.two": _scatter_reduce, "aten::index_reduce": _index_reduce,
+    "aten::index.Tensor": _index, "aten::_unsafe_index.Tensor": _index,
     "aten::nonzero": nonzero, "aten::masked_select": _masked_select, "aten::masked_scatter": _masked_scatter,
     **{f"aten::{name}": _index_put for name in ("index_put", "_index_put_impl", "_unsafe_index_put")},
 }  # fmt: skip

@@ -136,8 +136,9 @@ def test_a_library_s_header_in_no_folder(absent: str, program: Path) -> None:
         compile(str(program), "mi300x")
 
 
-def test_a_texture_s_declaration_is_what_is_wrong(program: Path) -> None:
-    program.write_text(f"{PROGRAM}texture<float, 1> t;\n__global__ void k(float *x) {{ *x = tex1Dfetch(t, 1); }}\n")
+@pytest.mark.parametrize("how", ["float, 1", "float, 2, cudaReadModeElementType"])
+def test_a_texture_s_declaration_is_what_is_wrong(program: Path, how: str) -> None:
+    program.write_text(f"{PROGRAM}texture<{how}> t;\n__global__ void k(float *x) {{ *x = tex1Dfetch(t, 1); }}\n")
     with pytest.raises(UsageError, match="MI300 and MI350 have no textures"):
         compile(str(program), "mi300x")
 

@@ -1,6 +1,8 @@
 // Textures and surfaces: a use is an error that says so, as with HIP's headers for MI300 (amd_detail/texture_fetch_functions.h).
 #pragma once
 #define SIMGPU_NO __attribute__((unavailable("MI300 and MI350 have no textures, and no board's are simulated")))
+#define cudaReadModeElementType hipReadModeElementType // so that the error is about the texture in CUDA's sources, too
+#define cudaReadModeNormalizedFloat hipReadModeNormalizedFloat
 template <class T, int = hipTextureType1D, hipTextureReadMode = hipReadModeElementType> struct SIMGPU_NO texture {};
 typedef struct __hip_texture *hipTextureObject_t;
 typedef struct __hip_surface *hipSurfaceObject_t;

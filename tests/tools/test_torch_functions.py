@@ -75,6 +75,21 @@ def test_functions_of_special_values(function: Any, session: Any) -> None:
     assert_simulated(session, function, torch.cat([FLOATS[:6], FLOATS[7:], torch.linspace(-3, 3, 25)]), tolerance=4e-6)
 
 
+@pytest.mark.parametrize("function", [
+    functional.elu, lambda x: functional.elu(x, 0.7), functional.celu, lambda x: functional.celu(x, 1.5), functional.selu,
+    functional.softplus, lambda x: functional.softplus(x, 2, 3), functional.hardsigmoid, functional.hardswish, functional.mish,
+    functional.logsigmoid, functional.hardshrink, lambda x: functional.softshrink(x, 1.5), functional.relu6, functional.hardtanh,
+    lambda x: functional.threshold(x, 0.5, -2), lambda x: functional.elu(x * 1, inplace=True),
+    lambda x: functional.hardswish(x * 1, inplace=True),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_activations(function: Any, kind: Any, session: Any) -> None:
+    """Takes both sides of each branch, large numbers, and gradients; infinities and NaN without gradients."""
+    x = torch.cat([torch.linspace(-7, 7, 57) + 0.01, torch.tensor([-30.0, 30.0])]).to(kind)
+    assert_simulated(session, gradients(function), x, tolerance=1.6e-2 if kind == torch.bfloat16 else 4e-6)
+    assert_simulated(session, function, torch.tensor([NAN, INF, -INF, 0.0, -0.0]).to(kind))
+
+
 @pytest.mark.parametrize("shape", [(3, 5, 4), (2, 1500), (70,), ()])
 @pytest.mark.parametrize("function", [
     torch.amax, torch.amin, torch.max, torch.min, torch.sum, torch.prod, torch.any, torch.all,
@@ -276,6 +291,16 @@ def test_squared_errors(reduction: str, session: Any) -> None:
     assert_simulated(
         session, gradients(lambda x, y: functional.mse_loss(x, y, reduction=reduction)), IMAGES[0], IMAGES[1], tolerance=2e-5
     )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weights", ["", "weight", "pos_weight"])
+def test_losses_of_logits(weights: str, reduction: str, session: Any) -> None:
+    def loss(x: Any, y: Any) -> Any:
+        given = {weights: torch.linspace(0.5, 2, 7).to(x.device)} if weights else {}
+        return functional.binary_cross_entropy_with_logits(x, y.detach().sigmoid(), reduction=reduction, **given) + 0 * y.sum()
+
+    assert_simulated(session, gradients(loss), IMAGES[0] * 4, IMAGES[1], tolerance=2e-5)
 
 
 def test_an_embedding_s_gradient_adds_and_leaves_padding_out(session: Any) -> None:

@@ -19,6 +19,8 @@
     compiled.py      compiles Triton's kernels of this package
     functions.py     comparisons, logic, integers, special functions
     element_sources.py  their kernels
+    activations.py   activations with branches or parameters
+    activation_sources.py  their kernel
     along_axes.py    extremes, sums, order, moments, norms
     indexing.py      embedding, gather, scatter, index
     pooling.py       windows of one to three axes

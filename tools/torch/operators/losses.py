@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from simgpu.tools.torch.operators import index_sources as sources
+from simgpu.tools.torch.operators.activations import ACTIVATIONS
 from simgpu.tools.torch.operators.element_sources import BLOCK
 from simgpu.tools.torch.operators.elements import ELEMENTS
 from simgpu.tools.torch.operators.kernels import FLOATS, Call, OnHost, serve
@@ -87,9 +88,24 @@ def _squared_error_gradient(call: Call, grad: Tensor, values: Tensor, target: Te
     return ELEMENTS["aten::mul.Tensor"](call, scaled, grad)  # type: ignore[no-any-return]
 
 
+def _logistic_loss(
+    call: Call, values: Tensor, target: Tensor, weight: Tensor | None = None, positive: Tensor | None = None, reduction: int = _MEAN
+) -> Tensor:
+    """Computes binary cross entropy of logits (ATen/native/Loss.cpp); positive: weights of the positive examples."""
+    subtract, multiply = ELEMENTS["aten::sub.Tensor"], ELEMENTS["aten::mul.Tensor"]
+    chance = ACTIVATIONS["aten::log_sigmoid_forward"](call, values)[0]
+    if positive is not None:
+        more = multiply(call, ELEMENTS["aten::add.Scalar"](call, positive, -1), target)
+        chance = multiply(call, chance, ELEMENTS["aten::add.Scalar"](call, more, 1))
+    found: Tensor = subtract(call, multiply(call, ELEMENTS["aten::rsub.Scalar"](call, target, 1), values), chance)
+    found = found if weight is None else multiply(call, found, weight)
+    return found if reduction == _NONE else ROWS["aten::mean" if reduction == _MEAN else "aten::sum"](call, found)
+
+
 # By the operator's name in PyTorch's dispatcher.
 LOSSES: dict[str, Callable[..., Any]] = {
     "aten::nll_loss_forward": _likelihood, "aten::nll_loss2d_forward": _likelihood,
     "aten::nll_loss_backward": _likelihood_gradient, "aten::nll_loss2d_backward": _likelihood_gradient,
+    "aten::binary_cross_entropy_with_logits": _logistic_loss,
     "aten::mse_loss": _squared_error, "aten::mse_loss_backward": _squared_error_gradient,
 }  # fmt: skip

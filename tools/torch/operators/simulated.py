@@ -17,6 +17,7 @@ from torch.func import debug_unwrap
 
 from simgpu.operators import AttentionProblem
 from simgpu.tools.torch.operators.accumulation import plain_overload
+from simgpu.tools.torch.operators.activations import ACTIVATIONS
 from simgpu.tools.torch.operators.along_axes import ALONG_AXES
 from simgpu.tools.torch.operators.attention import FUSED
 from simgpu.tools.torch.operators.channel_norms import CHANNEL_NORMS
@@ -68,7 +69,7 @@ def _attention(  # type: ignore[no-untyped-def]
 # By the operator's name in PyTorch's dispatcher: functions of a Call and the operator's arguments.
 KERNELS: dict[str, Callable[..., Any]] = {
     **GEMMS, **ROWS, **ELEMENTS, **CHANNEL_NORMS, **CONVOLUTIONS, **FUNCTIONS, **ALONG_AXES, **INDEXING, **LOSSES, **POOLING,
-    **INTERPOLATION, **DRAWS, FUSED: _attention,
+    **INTERPOLATION, **DRAWS, **ACTIVATIONS, FUSED: _attention,
 }  # fmt: skip
 
 

@@ -120,6 +120,14 @@ def test_states_and_seeds(session: Any) -> None:
         torch.rand(3, device="cuda", generator=host)
 
 
+def test_a_result_on_the_host_is_the_host_s(session: Any) -> None:
+    torch.manual_seed(5)
+    wanted = torch.rand(3)
+    torch.manual_seed(5)
+    found = torch.rand_like(torch.ones(3, device="cuda"), device="cpu")
+    assert torch.equal(found, wanted) and not found.is_cuda and torch.cuda.default_generators[0].get_offset() == 0
+
+
 def test_dropout_and_choices(session: Any) -> None:
     x = torch.ones(4000, device="cuda", requires_grad=True)
     kept = torch.nn.functional.dropout(x, 0.25)

@@ -219,7 +219,9 @@ class KernelsOfTheGpu(TorchDispatchMode):
         return not self._host if place is None else on_gpu(place)
 
     def _may_simulate(self, given: Sequence[torch.Tensor]) -> bool:
-        """True for an operator on the GPU's tensors only, if no mode further out will see it."""
+        """True for an operator on the GPU's tensors only, whose result is there, if no mode further out will see it."""
+        if self._place is not None and not on_gpu(self._place):
+            return False
         if not self._is_there(given) or any(_is_traced(one) or one.is_nested or self._is_host_s(one) for one in given):
             return False
         return not any(isinstance(mode, KernelsOfTheGpu) for mode in _get_current_dispatch_mode_stack())

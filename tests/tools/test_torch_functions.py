@@ -44,7 +44,8 @@ def test_comparisons(name: str, session: Any) -> None:
 @pytest.mark.parametrize("function", [
     lambda x, y: x & y, lambda x, y: x | ~y, lambda x, y: x ^ 5, lambda x, y: x + y, lambda x, y: x - 3, lambda x, y: x * y,
     lambda x, y: x % y, lambda x, y: x // y, lambda x, y: x % -4, lambda x, y: x / y, lambda x, y: -x, lambda x, y: x.sign(),
-    lambda x, y: torch.maximum(x, y), lambda x, y: torch.minimum(x, y), lambda x, y: torch.where(x > y, x, y),
+    lambda x, y: torch.maximum(x, y), lambda x, y: torch.minimum(x, y),
+    lambda x, y: x.clamp_min(y), lambda x, y: x.clone().clamp_max_(y), lambda x, y: torch.where(x > y, x, y),
     lambda x, y: x.masked_fill(y > 2, 11), lambda x, y: (x > y) & (x != 5), lambda x, y: (x > y) + (x != 5),
     lambda x, y: torch.logical_xor(x, y), lambda x, y: x.clone().add_(y).mul_(3), lambda x, y: torch.add(x, y, out=y.clone()),
     lambda x, y: torch.eq(x, y, out=torch.empty_like(x, dtype=torch.bool)),

@@ -283,6 +283,13 @@ def test_sums_that_the_host_computes(session: Any) -> None:
     assert {reason for use in session.operators.values() for reason in use.reasons} == {"to int8"}
 
 
+def test_what_only_moves_elements_is_not_counted(session: Any) -> None:
+    x = draw(1, 4, 3, 1)
+    x.clone().squeeze_(3).unsqueeze_(0).transpose_(1, 2)
+    functional.pixel_unshuffle(functional.pixel_shuffle(x, 2), 2), x[0, 0].diag_embed()
+    assert not counts(session)
+
+
 def test_calls_without_elements_are_not_counted(session: Any) -> None:
     x, none = draw(0, 3), torch.zeros(0, dtype=torch.int64, device="cuda")
     assert torch.equal((x.exp() @ draw(3, 2)).cpu(), torch.zeros(0, 2)) and torch.equal(x.sum(0).cpu(), torch.zeros(3))

@@ -224,6 +224,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"aten::logical_{name}": _logical(f"bitwise_{name}") for name in ("and", "or", "xor")},
     **{f"aten::{name}.{kind}": _arithmetic(name, f"{name}.{kind}") for name in ("add", "sub", "mul", "div") for kind in _BOTH},
     **{f"aten::{name}": _arithmetic(name, name) for name in ("maximum", "minimum")},
+    "aten::clamp_min.Tensor": _arithmetic("maximum", "maximum"), "aten::clamp_max.Tensor": _arithmetic("minimum", "minimum"),
     **{f"aten::{name}": _function(name) for name in _FUNCTIONS},
     **{f"aten::{name}": _function(name, of_integers=False) for name in ("floor", "ceil", "trunc", "round")},
     "aten::sign": _sign, "aten::bitwise_not": _bitwise_not,

@@ -42,7 +42,7 @@ _MOVES = (
     "scalar_tensor", "zero_", "fill_", "clone", "copy_", "_to_copy", "lift_fresh", "_local_scalar_dense", "_unsafe_view",
     "_reshape_alias", "detach", "resize_", "set_", "_has_same_storage_numel", "cat", "stack", "constant_pad_nd", "item", "is_",
     "equal", "record_stream", "flip", "roll", "repeat", "select_backward", "slice_backward", "select_scatter", "slice_scatter",
-    "unsafe_split", "diagonal_scatter",
+    "unsafe_split", "diagonal_scatter", "diagonal_copy", "diag_embed", "pixel_shuffle", "pixel_unshuffle",
 )  # fmt: skip
 
 
@@ -87,6 +87,7 @@ def _overload(func: Any) -> tuple[Callable[..., Any] | None, bool, tuple[str, ..
 def _computes(func: Any) -> bool:
     """False for views, copies and new tensors."""
     views = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
+    views = views or torch.Tag.inplace_view in func.tags
     return not views and not func.name().removeprefix("aten::").startswith(_MOVES)
 
 

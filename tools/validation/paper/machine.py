@@ -86,7 +86,7 @@ def idle_figures(descriptor: HardwareDescriptor, policy: str) -> list[str]:
     made: tuple[Callable[..., Root], ...] = (
         partial(TiledComputation, 1000, 4096, 4096),
         partial(Conv2d, Conv2dProblem(1, 64, 56, 56, 64, 3, 3)),
-        partial(Softmax, SoftmaxProblem(4, 10**6)),
+        partial(Softmax, SoftmaxProblem(128, 10**5)),
         *(partial(FusedAttention, AttentionProblem(length, length, 128)) for length in (2048, 16384)),
     )
     trees = []

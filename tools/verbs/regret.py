@@ -102,7 +102,7 @@ def _odd_extents(options: Namespace) -> int:
 
     seed = 1 if options.seed is None else options.seed
     if options.all:
-        cases, of = list(odd_cases(options.op, seed, DRAWN_ODD)), f"{options.op} on drawn boards"
+        cases, of = list(odd_cases(options.op, seed, DRAWN_ODD)), f"{options.op} on random boards"
     else:
         drawn = odd_problems(options.op, options.dtype, seed, DRAWN_ODD)
         cases, of = [(options.target, problem) for problem in drawn], f"{options.op}, {options.dtype} on {options.target}"

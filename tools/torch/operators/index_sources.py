@@ -252,19 +252,28 @@ def likelihood_gradients(  # type: ignore[no-untyped-def]
 
 
 @JITFunction
+def _windows_of(windows, shape, at):  # type: ignore[no-untyped-def]
+    """Returns pointers to the offsets of a result's window along each axis, and the number of its volume; see
+    `largest_in_windows`."""
+    depth, height, width = tl.load(shape), tl.load(shape + 1), tl.load(shape + 2)
+    window_d, window_h, window_w = tl.load(shape + 3), tl.load(shape + 4), tl.load(shape + 5)
+    layers = windows + at // width // height % depth * window_d
+    rows = windows + depth * window_d + at // width % height * window_h
+    columns = windows + depth * window_d + height * window_h + at % width * window_w
+    return layers, rows, columns, at // width // height // depth
+
+
+@JITFunction
 def largest_in_windows(x, windows, shape, out, indices, count, volume, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Finds the largest element of each window of three axes and its place in its volume.
 
     shape: of the result's three axes, then of a window. windows: for each axis (result, window) the offsets of a window's elements
     in a volume, -1 for padding.
     """
-    depth, height, width = tl.load(shape), tl.load(shape + 1), tl.load(shape + 2)
-    window_d, window_h, window_w = tl.load(shape + 3), tl.load(shape + 4), tl.load(shape + 5)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    layers = windows + at // width // height % depth * window_d
-    rows = windows + depth * window_d + at // width % height * window_h
-    columns = windows + depth * window_d + height * window_h + at % width * window_w
-    x += (at // width // height // depth).to(tl.int64) * volume
+    layers, rows, columns, before = _windows_of(windows, shape, at)
+    window_d, window_h, window_w = tl.load(shape + 3), tl.load(shape + 4), tl.load(shape + 5)
+    x += before.to(tl.int64) * volume
     best = tl.full((BLOCK,), float("-inf"), out.dtype.element_ty)
     where = tl.full((BLOCK,), -1, tl.int32)
     for deep in range(window_d):
@@ -284,13 +293,10 @@ def largest_in_windows(x, windows, shape, out, indices, count, volume, BLOCK: tl
 @JITFunction
 def sums_of_windows(x, windows, shape, divisors, out, count, volume, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Sums each window's elements, divided by its entry of divisors (depth, height, width); windows and shape as above."""
-    depth, height, width = tl.load(shape), tl.load(shape + 1), tl.load(shape + 2)
-    window_d, window_h, window_w = tl.load(shape + 3), tl.load(shape + 4), tl.load(shape + 5)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    layers = windows + at // width // height % depth * window_d
-    rows = windows + depth * window_d + at // width % height * window_h
-    columns = windows + depth * window_d + height * window_h + at % width * window_w
-    x += (at // width // height // depth).to(tl.int64) * volume
+    layers, rows, columns, before = _windows_of(windows, shape, at)
+    window_d, window_h, window_w = tl.load(shape + 3), tl.load(shape + 4), tl.load(shape + 5)
+    x += before.to(tl.int64) * volume
     total = tl.full((BLOCK,), 0.0, divisors.dtype.element_ty)
     for deep in range(window_d):
         layer = tl.load(layers + deep, at < count, -1)
@@ -300,7 +306,8 @@ def sums_of_windows(x, windows, shape, divisors, out, count, volume, BLOCK: tl.c
                 column = tl.load(columns + right, at < count, -1)
                 inside = (layer >= 0) & (row >= 0) & (column >= 0)
                 total += tl.load(x + layer + row + column, inside, 0.0).to(divisors.dtype.element_ty)
-    tl.store(out + at, total / tl.load(divisors + at % (depth * height * width), at < count, 1.0), at < count)
+    results = tl.load(shape) * tl.load(shape + 1) * tl.load(shape + 2)  # of a volume
+    tl.store(out + at, total / tl.load(divisors + at % results, at < count, 1.0), at < count)
 
 
 @JITFunction

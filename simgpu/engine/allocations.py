@@ -20,7 +20,7 @@ import numpy as np
 
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.machine import layout
-from simgpu.machine.host_memory import ALIGNMENT, aligned_bytes
+from simgpu.machine.host_memory import ALIGNMENT, LARGE, aligned_bytes, free_bytes
 from simgpu.machine.layout import AllocationEntry
 from simgpu.memory.table import COLUMNS, AllocationTable, LaunchTables
 
@@ -318,8 +318,17 @@ class SavedMemory:
 
     @classmethod
     def of(cls, memory: DeviceMemory, most: int | None = None) -> SavedMemory:
-        """Saves the allocations that kernels may write, except those of more than `most` bytes (default: all)."""
-        wanted = (one for one in memory.allocations if one.writable and (most is None or one.nbytes <= most))
+        """Saves the allocations that kernels may write, except those of more than `most` bytes (default: all).
+
+        Raises LaunchError if the host has no room for them; Linux would end the process.
+        """
+        wanted = [one for one in memory.allocations if one.writable and (most is None or one.nbytes <= most)]
+        needed = sum(one.nbytes for one in wanted)
+        if needed > LARGE and needed > (free := free_bytes()):
+            raise LaunchError(
+                f"all memory that kernels may write is copied, to restore it: {needed / 1e9:.1f} GB, and the host has "
+                f"{free / 1e9:.1f} GB left; use smaller buffers, or free others"
+            )
         return cls([(one, one.data.copy()) for one in wanted])
 
     def restore(self) -> None:

@@ -1,12 +1,17 @@
-"""Allocates host memory that handlers read and write: zeroed and aligned."""
+"""Allocates host memory that handlers read and write, zeroed and aligned, and asks how much is left."""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 ALIGNMENT = 256  # bytes, as HIP's allocations
+LARGE = 1 << 28  # bytes of an allocation that is worth a look at what the host has left
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +33,11 @@ def aligned_room(nbytes: int) -> Room:
     """Returns aligned memory with its address."""
     found = aligned_bytes(nbytes)
     return Room(found, int(found.ctypes.data))
+
+
+def free_bytes() -> float:
+    """Returns the bytes that the host could give a process; infinity on systems without Linux's /proc."""
+    with contextlib.suppress(OSError):
+        if found := re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text()):
+            return 1024 * int(found[1])
+    return math.inf

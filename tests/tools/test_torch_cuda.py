@@ -287,7 +287,7 @@ def test_memory_that_the_host_lacks_is_out_of_memory_on_the_gpu() -> None:
 
 def test_memory_is_compared_before_the_host_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
     on_host = torch.empty(1 << 28, dtype=torch.int8)
-    monkeypatch.setattr("simgpu.tools.torch.cuda.memory._host_memory", lambda: 1 << 27)
+    monkeypatch.setattr("simgpu.tools.torch.cuda.memory.free_bytes", lambda: 1 << 27)
     generator = torch.Generator("cuda")
     for make in (
         lambda device: torch.ones(1 << 20, 1 << 8, dtype=torch.int8, device=device),
@@ -308,7 +308,7 @@ def test_results_are_compared_before_the_host_allocates(monkeypatch: pytest.Monk
     wide, part = column.expand(-1, 1 << 13), torch.ones(1 << 24, device="cuda")
     image, filters = torch.ones(1, 1, 512, 512, device="cuda"), torch.ones(512, 1, 3, 3, device="cuda")
     sparse = torch.eye(4, device="cuda").to_sparse()
-    monkeypatch.setattr("simgpu.tools.torch.cuda.memory._host_memory", lambda: 1 << 27)
+    monkeypatch.setattr("simgpu.tools.torch.cuda.memory.free_bytes", lambda: 1 << 27)
     for make in (
         lambda: column @ column.T, lambda: column * row, lambda: torch.outer(row, row), lambda: row.repeat(1 << 13),
         lambda: wide.contiguous(), lambda: wide + 1, lambda: wide.reshape(-1), lambda: torch.cat([part] * 5),

@@ -201,3 +201,13 @@ def test_a_run_of_the_engines_own_device_cannot_be_timed() -> None:
 
     with pytest.raises(LaunchError, match="cannot be timed"):
         Run(0, 0.0, {}).time()
+
+
+def test_without_room_to_restore_memory_a_launch_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux would end the process without a word. The launch itself still runs."""
+    kernel, buffer = kernel_on_words(CUT.format(records=1024), 4096)
+    monkeypatch.setattr("simgpu.engine.allocations.LARGE", 0)
+    monkeypatch.setattr("simgpu.engine.allocations.free_bytes", lambda: 1e3)
+    with pytest.raises(LaunchError, match="all memory that kernels may write is copied, to restore it"):
+        kernel.time(1, 64, [buffer])
+    assert kernel.launch(1, 64, [buffer]).instructions

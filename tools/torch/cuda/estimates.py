@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
-from simgpu.tools.torch.cuda.memory import LARGE
+from simgpu.machine.host_memory import LARGE
 from simgpu.tools.torch.places import storage_of, tensors_in, wraps
 from simgpu.triton.tensors import plain_torch
 

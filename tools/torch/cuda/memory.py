@@ -6,23 +6,20 @@ count once a program looks at them.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import math
 import re
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from simgpu.machine.host_memory import LARGE, free_bytes
 from simgpu.tools.torch.cuda.devices import index_of
 from simgpu.triton.driver import active_driver
 
 BLOCK = 512  # bytes: c10/cuda/CUDACachingAllocator.cpp rounds a request up to it (kMinBlockSize)
 _REFUSED = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")  # by the host's allocator
-LARGE = 1 << 28  # bytes of an allocation that is worth a look at the host's memory
 SEGMENT = 2 << 20  # least bytes of its requests to the driver (kSmallBuffer)
 
 
@@ -104,16 +101,8 @@ def check_room(size: int, index: int) -> None:
     """Raises torch.OutOfMemoryError if a GPU, or the host, has no memory for an allocation: the host would end the process."""
     if size >= LARGE:
         _check_gpu(size, index)
-        if size > _host_memory():
+        if size > free_bytes():
             raise out_of_memory(size, index)
-
-
-def _host_memory() -> float:
-    """Returns the bytes that the host could give a process; infinity on systems without Linux's /proc."""
-    with contextlib.suppress(OSError):
-        if found := re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text()):
-            return 1024 * int(found[1])
-    return math.inf
 
 
 def out_of_memory(size: int, index: int) -> torch.OutOfMemoryError:

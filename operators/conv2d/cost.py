@@ -77,7 +77,7 @@ def conv2d_cost(plan: Conv2dPlan, split: Any, waits: bool = True) -> KernelCost:
         element=element(plan.atom.mnemonic),
         matrix=clocks["matrix"],
         units=largest(clocks["LDS"], clocks["filters"] + clocks["halo"] * (each - 1) / each),
-        bare=LDS_CLOCKS * taps + _lone_clocks(plan),
+        bare=LDS_CLOCKS * taps + _lone_clocks(plan, halo + filters // taps),
         burst=clocks["halo"] + clocks["filters"] / taps,
         flight=halo + filters,
         again=(taps - 1) * waits + plan.batches - 1,
@@ -91,16 +91,15 @@ def conv2d_cost(plan: Conv2dPlan, split: Any, waits: bool = True) -> KernelCost:
     )
 
 
-def _lone_clocks(plan: Conv2dPlan) -> float:
+def _lone_clocks(plan: Conv2dPlan, written: int) -> float:
     """Returns the clocks of a step in which a block has no products to compute: it writes its halo, and reads its first pixels.
 
     LDS holds one halo. So a step begins with a barrier, as the last halo is read, the writes, their latency and a barrier. The next
-    tap's filters are written before the first pixels are read.
+    tap's filters are written before the first pixels are read. written: bytes of the halo and of a tap's filters.
     """
-    p, rates, channel = plan.tiled_problem, sustained_rates(plan.descriptor), plan.tile_ic * plan.problem.element.bytes
-    high, wide = p.halo(plan.tile_oh, plan.tile_ow)
-    written = (high * wide + plan.tile_oc) * channel / rates.rates.lds_write
-    return written + plan.pixels * plan.waves_oc * channel / rates.rates.lds_read + rates.row.lds_latency + 2 * rates.row.barrier
+    rates, read = sustained_rates(plan.descriptor), plan.pixels * plan.waves_oc * plan.tile_ic * plan.problem.element.bytes
+    moved = written / rates.rates.lds_write + read / rates.rates.lds_read
+    return moved + rates.row.lds_latency + 2 * rates.row.barrier
 
 
 def _line_bytes(plan: Conv2dPlan, size: int) -> float:

@@ -25,7 +25,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.matrix_table import FORMATS
 from simgpu.hardware.rates.clocks import element
-from simgpu.hardware.rates.pipelines import pipelines
+from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, SustainedRates, sustained_rates
 from simgpu.operators.cost import KernelCost, choose, largest, minimum, parts_of, second_pass
 from simgpu.operators.gemm.edges import last_step_clocks, run_step
@@ -118,7 +118,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         burst=clocks["lines"],
         flight=p.element.packed_bytes(p.streams_a * minimum(t.tile_m, p.m) * t.tile_k)
         + p.element_b.packed_bytes(minimum(t.tile_n, p.n) * t.tile_k),
-        asked=_requested_bytes(p, descriptor, t, minimum(t.resident, largest(1, -(-blocks // descriptor.num_cus)))),
+        asked=_requested_bytes(p, rates.row, t, minimum(t.resident, largest(1, -(-blocks // descriptor.num_cus)))),
         missed_bytes=missed,
         hbm_bytes=once + (missed - once) * (1 - kept),
         written_bytes=written,
@@ -128,13 +128,12 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     )
 
 
-def _requested_bytes(p: GemmProblem, d: HardwareDescriptor, t: Any, together: Any) -> Any:
+def _requested_bytes(p: GemmProblem, row: Pipelines, t: Any, together: Any) -> Any:
     """Returns the bytes that a step's loads request from L2, of `together` blocks a CU.
 
     Rows with k contiguous that begin anywhere share lines with the next step. If the vector cache holds a step's lines of all
     blocks, it requests as many as for rows that begin with a line.
     """
-    row = pipelines(d.arch)
     lines, kept = _line_bytes(p, t, row.cache_line), 0.0
     fits = together * sum(lines) <= row.cache_bytes
     for touched, (rows, kind, across), streams in zip(lines, (side_of(p, name, t) for name in "AB"), (p.streams_a, 1), strict=True):

@@ -253,14 +253,14 @@ def likelihood_gradients(  # type: ignore[no-untyped-def]
 
 @JITFunction
 def _windows_of(windows, shape, at):  # type: ignore[no-untyped-def]
-    """Returns pointers to the offsets of a result's window along each axis, and the number of its volume; see
+    """Returns pointers to the offsets of a result's window along each axis, the number of its volume, and the window's extents; see
     `largest_in_windows`."""
     depth, height, width = tl.load(shape), tl.load(shape + 1), tl.load(shape + 2)
     window_d, window_h, window_w = tl.load(shape + 3), tl.load(shape + 4), tl.load(shape + 5)
     layers = windows + at // width // height % depth * window_d
     rows = windows + depth * window_d + at // width % height * window_h
     columns = windows + depth * window_d + height * window_h + at % width * window_w
-    return layers, rows, columns, at // width // height // depth
+    return layers, rows, columns, at // width // height // depth, window_d, window_h, window_w
 
 
 @JITFunction
@@ -271,8 +271,7 @@ def largest_in_windows(x, windows, shape, out, indices, count, volume, BLOCK: tl
     in a volume, -1 for padding.
     """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    layers, rows, columns, before = _windows_of(windows, shape, at)
-    window_d, window_h, window_w = tl.load(shape + 3), tl.load(shape + 4), tl.load(shape + 5)
+    layers, rows, columns, before, window_d, window_h, window_w = _windows_of(windows, shape, at)
     x += before.to(tl.int64) * volume
     best = tl.full((BLOCK,), float("-inf"), out.dtype.element_ty)
     where = tl.full((BLOCK,), -1, tl.int32)
@@ -294,8 +293,7 @@ def largest_in_windows(x, windows, shape, out, indices, count, volume, BLOCK: tl
 def sums_of_windows(x, windows, shape, divisors, out, count, volume, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Sums each window's elements, divided by its entry of divisors (depth, height, width); windows and shape as above."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    layers, rows, columns, before = _windows_of(windows, shape, at)
-    window_d, window_h, window_w = tl.load(shape + 3), tl.load(shape + 4), tl.load(shape + 5)
+    layers, rows, columns, before, window_d, window_h, window_w = _windows_of(windows, shape, at)
     x += before.to(tl.int64) * volume
     total = tl.full((BLOCK,), 0.0, divisors.dtype.element_ty)
     for deep in range(window_d):

@@ -5,6 +5,7 @@ Addresses are prepared on the host: indices of several axes become one, and the 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -111,19 +112,27 @@ def _gather(call: Call, values: Tensor, dim: int, index: Tensor, *, sparse_grad:
     return _take(call, _beside(values, index, axis), _inside(index, values.shape[axis]), axis, shared=False)
 
 
+def _scatter_by(
+    store: Callable[[Tensor, Tensor, Tensor, int], Tensor], values: Tensor, dim: int, index: Tensor, source: Any
+) -> Tensor:
+    """Returns a copy of values in which `store(part, index, chosen, axis)` is the part that an index reaches. source: a tensor or a
+    number; chosen: its elements, as many as the index has."""
+    axis = _axis(values, dim)
+    index = _inside(index, values.shape[axis])
+    if not isinstance(source, Tensor):
+        source = torch.full(index.shape, source, dtype=values.dtype, device=values.device)
+    chosen = _beside(source, index, axis).narrow(axis, 0, index.shape[axis])
+    out = values.clone(memory_format=torch.contiguous_format)
+    part = _beside(out, index, axis)
+    part.copy_(store(part, index, chosen, axis))
+    return out
+
+
 def _scatter(how: str) -> Callable[..., Tensor]:
     """Returns `scatter` or `scatter_add` of a tensor or a number."""
 
     def scatter(call: Call, values: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
-        axis = _axis(values, dim)
-        index = _inside(index, values.shape[axis])
-        if not isinstance(source, Tensor):
-            source = torch.full(index.shape, source, dtype=values.dtype, device=values.device)
-        chosen = _beside(source, index, axis).narrow(axis, 0, index.shape[axis])
-        out = values.clone(memory_format=torch.contiguous_format)
-        part = _beside(out, index, axis)
-        part.copy_(_put(call, part, index, chosen, axis, shared=False, how=how))
-        return out
+        return _scatter_by(functools.partial(_put, call, shared=False, how=how), values, dim, index, source)
 
     return scatter
 
@@ -132,9 +141,9 @@ def _unit(how: str, kind: torch.dtype) -> float | int:
     """Returns the number that changes no sum, largest or smallest element."""
     if how in ("sum", "mean"):
         return 0
-    limits = torch.finfo(kind) if kind.is_floating_point else torch.iinfo(kind)
-    least, most = (-math.inf, math.inf) if kind.is_floating_point else (limits.min, limits.max)
-    return least if how == "amax" else most
+    if kind.is_floating_point:
+        return -math.inf if how == "amax" else math.inf
+    return torch.iinfo(kind).min if how == "amax" else torch.iinfo(kind).max
 
 
 def _combine(
@@ -164,13 +173,8 @@ def _combine(
 def _scatter_reduce(
     call: Call, values: Tensor, dim: int, index: Tensor, source: Tensor, how: str, *, include_self: bool = True
 ) -> Tensor:
-    axis = _axis(values, dim)
-    index = _inside(index, values.shape[axis])
-    chosen = _beside(source, index, axis).narrow(axis, 0, index.shape[axis])
-    out = values.clone(memory_format=torch.contiguous_format)
-    part = _beside(out, index, axis)
-    part.copy_(_combine(call, part, index, chosen, axis, how, include_self, False))
-    return out
+    store = functools.partial(_combine, call, how=how, from_target=include_self, shared=False)
+    return _scatter_by(store, values, dim, index, source)
 
 
 def _index_reduce(
@@ -180,7 +184,7 @@ def _index_reduce(
     if list(source.shape) != [*values.shape[:axis], index.numel(), *values.shape[axis + 1 :]]:
         raise OnHost("of an operand that does not fit")
     chosen = _inside(index, values.shape[axis]).reshape(-1)
-    return _combine(call, values, chosen, source, axis, how, include_self, True)
+    return _combine(call, values, chosen, source, axis, how, include_self, shared=True)
 
 
 def _index_add(call: Call, values: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:

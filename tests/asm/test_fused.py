@@ -191,7 +191,7 @@ def test_every_board_type_and_kind(kind: type[FusedGemm], dtype: str, target: st
         assert np.all(np.abs(got - want) <= bound)
 
 
-BOTH = [(kind, dtype, 4096, 224) for kind in (RmsNormGemm, LayerNormGemm, AddNormGemm) for dtype in ("f32", "f16")]
+BOTH = [(kind, dtype, 8192, 224) for kind in (RmsNormGemm, LayerNormGemm, AddNormGemm) for dtype in ("f32", "f16")]
 LARGE = [(RmsNormGemm, "f16", 2048, 128), *BOTH]
 
 

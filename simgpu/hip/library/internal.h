@@ -259,6 +259,7 @@ typedef struct Stream {
     int device;
     u32 flags;
     int priority;
+    int policy;  // hipSynchronizationPolicy: how the host waits, which changes nothing here
     bool null, per_thread, started, ended;
     u64 id, submitted, completed;  // submitted, completed: number of operations
     Operation *head, *tail;

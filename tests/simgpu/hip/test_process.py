@@ -126,10 +126,10 @@ int main(int count, char **words) {
     assert hip(tmp_path / "fails").stderr == ""
     done = hip(tmp_path / "fails", "fail")
     assert done.returncode == 1
-    said = "hipModuleLoad 2 times (hipErrorFileNotFound), an allocation (hipErrorOutOfMemory)"
+    said = "hipModuleLoad 2 times (hipErrorFileNotFound), hipMalloc (hipErrorOutOfMemory)"
     assert done.stderr == f"simgpu hip: calls that failed: {said}\n"
     traced = hip("--trace-calls", tmp_path / "fails")
-    load, allocate = "hipModuleLoad: hipErrorFileNotFound", "an allocation: hipErrorOutOfMemory"
+    load, allocate = "hipModuleLoad: hipErrorFileNotFound", "hipMalloc: hipErrorOutOfMemory"
     assert traced.stderr.splitlines() == [f"simgpu hip: {line}" for line in (load, load, allocate)]
 
 

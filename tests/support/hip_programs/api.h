@@ -183,6 +183,11 @@ hipError_t hipMemGetInfo(size_t *available, size_t *total);
 hipError_t hipPointerGetAttributes(void *attributes, const void *pointer);
 hipError_t hipMemcpy(void *to, const void *from, size_t bytes, int kind);
 hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, hipStream_t stream);
+struct PitchedPointer { void *at; size_t pitch, width, height; };
+struct PeerSide { void *array; size_t x, y, z; PitchedPointer pitched; int device; };
+struct PeerCopy3D { PeerSide from, to; size_t width, height, depth; };
+hipError_t hipMemcpy3DPeer(const PeerCopy3D *parameters);
+hipError_t hipMemcpy3DPeerAsync(const PeerCopy3D *parameters, hipStream_t stream);
 hipError_t hipMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes);
 hipError_t hipMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind);
 hipError_t hipMemcpyToSymbol(const void *symbol, const void *from, size_t bytes, size_t offset, int kind);
@@ -273,6 +278,10 @@ hipError_t hipMemPrefetchAsync_v2(const void *pointer, size_t bytes, Place place
 hipError_t hipMemRangeGetAttribute(void *data, size_t bytes, int attribute, const void *pointer, size_t count);
 hipError_t hipMemcpyBatchAsync(void **to, void **from, size_t *bytes, size_t count, void *attributes, size_t *which, size_t kinds,
                                size_t *failed, hipStream_t stream);
+hipError_t hipStreamCreateWithPriority(hipStream_t *stream, unsigned flags, int priority);
+hipError_t hipStreamSetAttribute(hipStream_t stream, int attribute, const int *value);
+hipError_t hipStreamGetAttribute(hipStream_t stream, int attribute, int *value);
+hipError_t hipStreamCopyAttributes(hipStream_t to, hipStream_t from);
 hipError_t hipStreamBatchMemOp(hipStream_t stream, unsigned count, ValueCall *calls, unsigned flags);
 hipError_t hipLibraryLoadData(hipModule_t *library, const void *image, void **jit, void **jit_values, unsigned jits, void **options,
                               void **values, unsigned count);

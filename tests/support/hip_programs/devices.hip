@@ -33,6 +33,24 @@ int main() {
     MUST(hipDeviceSynchronize());
     MUST(hipMemcpy(host, on[0], 256, hipMemcpyDeviceToHost));
     CHECK(host[5] == 21);
+
+    // The last two of three columns and of four rows, in both of two slices, to the other device's second slice and on.
+    for (int i = 0; i < 64; i++) host[i] = i;
+    MUST(hipMemcpy(on[0], host, 256, hipMemcpyHostToDevice));
+    MUST(hipMemset(on[1], 255, 256));
+    PeerCopy3D box = {{nullptr, 4, 2, 0, {on[0], 12, 12, 4}, 0}, {nullptr, 0, 0, 1, {on[1], 8, 8, 2}, 1}, 8, 2, 2};
+    MUST(hipMemcpy3DPeer(&box));
+    MUST(hipMemcpy(host, on[1], 256, hipMemcpyDeviceToHost));
+    CHECK(host[3] == -1 && host[12] == -1);
+    CHECK(host[4] == 7 && host[5] == 8 && host[6] == 10 && host[7] == 11 && host[8] == 19 && host[11] == 23);
+    box.to.z = 0;
+    MUST(hipMemcpy3DPeerAsync(&box, nullptr));
+    MUST(hipDeviceSynchronize());
+    MUST(hipMemcpy(host, on[1], 256, hipMemcpyDeviceToHost));
+    CHECK(host[0] == 7 && host[4] == 19 && host[12] == -1);
+    box.to.device = 2;
+    EXPECT(hipErrorInvalidDevice, hipMemcpy3DPeer(&box));
+    EXPECT(hipErrorInvalidValue, hipMemcpy3DPeerAsync(nullptr, nullptr));
     for (int i = 0; i < 2; i++) MUST(hipFree(on[i]));
 
     // Without peer access it is a fault, and the other device goes on.

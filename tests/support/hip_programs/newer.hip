@@ -53,6 +53,27 @@ int main() {
     MUST(hipMemcpy(here, device + 8, 16, hipMemcpyDeviceToHost));
     CHECK(here[0] == 5 && here[3] == 5);
 
+    // Attributes of streams: a priority (8) can only be read, how the host waits (3) is 1 to 4.
+    enum { POLICY = 3, PRIORITY = 8 };
+    hipStream_t urgent;
+    int value, yields = 3, wrong_policy = 5;
+    MUST(hipStreamCreateWithPriority(&urgent, 0, -1));
+    MUST(hipStreamGetAttribute(urgent, PRIORITY, &value));
+    CHECK(value == -1);
+    MUST(hipStreamGetAttribute(urgent, POLICY, &value));
+    CHECK(value == 1);
+    MUST(hipStreamSetAttribute(urgent, POLICY, &yields));
+    MUST(hipStreamCopyAttributes(stream, urgent));
+    MUST(hipStreamGetAttribute(stream, POLICY, &value));
+    CHECK(value == 3);
+    MUST(hipStreamGetAttribute(stream, PRIORITY, &value));
+    CHECK(value == 0);
+    EXPECT(hipErrorInvalidValue, hipStreamSetAttribute(stream, POLICY, &wrong_policy));
+    EXPECT(hipErrorInvalidValue, hipStreamSetAttribute(stream, PRIORITY, &value));
+    EXPECT(hipErrorInvalidValue, hipStreamGetAttribute(stream, 1, &value));
+    EXPECT(hipErrorInvalidValue, hipStreamGetAttribute(stream, POLICY, nullptr));
+    MUST(hipStreamDestroy(urgent));
+
     MUST(hipStreamDestroy(stream));
     MUST(hipFree(device));
     MUST(hipFree(managed));

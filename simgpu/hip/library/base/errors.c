@@ -101,14 +101,6 @@ static const Row *row_of(Error error) {
 static const struct {
     const char *function, *name;
 } SHARED[] = {
-    {"launch_host", "a launch"},
-    {"launch_many", "a launch"},
-    {"launch_module", "hipModuleLaunchKernel"},
-    {"transfer", "a copy or fill"},
-    {"new_memory", "an allocation"},
-    {"new_host_memory", "an allocation of host memory"},
-    {"free_memory", "hipFree"},
-    {"from_pool", "hipMallocAsync"},
     {"load_image", "hipModuleLoadData"},
     {"of_runtime", "hiprtc's linker"},
     {"record", "hipEventRecord"},
@@ -125,9 +117,6 @@ static const struct {
     {"active", "hipOccupancyMaxActiveBlocksPerMultiprocessor"},
     {"potential", "hipOccupancyMaxPotentialBlockSize"},
     {"value", "a stream's value"},
-    {"copy_3d", "hipMemcpy3D"},
-    {"copy_driver_3d", "hipDrvMemcpy3D"},
-    {"copy_parameters_2d", "hipMemcpyParam2D"},
     {"add_copy", "a graph's copy"},
     {"set_copy", "a graph's copy"},
     {"fill_of_driver", "a graph's fill"},
@@ -160,7 +149,7 @@ static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 static void count_failure(const char *call, Error error) {
     pthread_mutex_lock(&counting);
     for (int i = 0; i < MOST_FAILURES; i++) {
-        if (failures[i].call && (failures[i].call != call || failures[i].error != error)) continue;
+        if (failures[i].call && (strcmp(failures[i].call, call) || failures[i].error != error)) continue;
         failures[i].call = call, failures[i].error = error, failures[i].times++;
         break;
     }

@@ -26,21 +26,22 @@ API Error hipMemcpyWithStream(void *to, const void *from, size_t bytes, int kind
     return copy(to, from, bytes, (How){stream, true, true, kind}, CALLER, "hipMemcpyWithStream");
 }
 
-static bool are_devices(int one, int other) {
-    return one >= 0 && other >= 0 && one < (int)state.devices && other < (int)state.devices;
+Error begin_between(int to_device, int from_device, bool waits) {
+    int devices = (int)state.devices;
+    Error error = begin();
+    if (!error && (to_device < 0 || from_device < 0 || to_device >= devices || from_device >= devices)) error = INVALID_DEVICE;
+    if (!error && waits && to_device != current_device) error = wait_default(to_device);
+    if (!error && waits && from_device != current_device) error = wait_default(from_device);
+    return error;
 }
 
 API Error hipMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes) {
-    Error error = begin();
-    if (!error && !are_devices(to_device, from_device)) error = INVALID_DEVICE;
-    if (!error && to_device != current_device) error = wait_default(to_device);
-    if (!error && from_device != current_device) error = wait_default(from_device);
+    Error error = begin_between(to_device, from_device, true);
     return error ? done(error) : copy(to, from, bytes, AT_ONCE, CALLER, "hipMemcpyPeer");
 }
 
 API Error hipMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, void *stream) {
-    Error error = begin();
-    if (!error && !are_devices(to_device, from_device)) error = INVALID_DEVICE;
+    Error error = begin_between(to_device, from_device, false);
     return error ? done(error) : copy(to, from, bytes, in(stream), CALLER, "hipMemcpyPeerAsync");
 }
 

@@ -17,11 +17,38 @@ Error transfer_3d(const Copy3D *p, Transfer *wanted) {
 static Error copy_3d(const Copy3D *p, How how, void *site, const char *call) {
     Transfer wanted = {.site = site, .call = call};
     Error error = transfer_3d(p, &wanted);
-    return error ? done(error) : transfer(wanted, true, with(how, p->kind));
+    return error ? ended(call, error) : transfer(wanted, true, with(how, p->kind));
 }
 
 API Error hipMemcpy3D(const Copy3D *p) { return copy_3d(p, AT_ONCE, CALLER, "hipMemcpy3D"); }
 API Error hipMemcpy3DAsync(const Copy3D *p, void *stream) { return copy_3d(p, in(stream), CALLER, "hipMemcpy3DAsync"); }
+
+typedef struct {  // a side of hipMemcpy3DPeerParms
+    void *array;
+    size_t x, y, z;
+    PitchedPointer at;
+    int device;
+} PeerSide;
+typedef struct {
+    PeerSide from, to;
+    size_t width, height, depth;
+} PeerCopy3D;
+
+static Error copy_between(const PeerCopy3D *p, How how, void *site, const char *call) {
+    Error error = p ? begin_between(p->to.device, p->from.device, how.waits) : INVALID_VALUE;
+    if (error) return ended(call, error);
+    Copy3D same = {.kind = BY_POINTERS, .width = p->width, .height = p->height, .depth = p->depth};
+    same.from_array = p->from.array, same.from = p->from.at;
+    same.from_x = p->from.x, same.from_y = p->from.y, same.from_z = p->from.z;
+    same.to_array = p->to.array, same.to = p->to.at;
+    same.to_x = p->to.x, same.to_y = p->to.y, same.to_z = p->to.z;
+    return copy_3d(&same, how, site, call);
+}
+
+API Error hipMemcpy3DPeer(const PeerCopy3D *p) { return copy_between(p, AT_ONCE, CALLER, "hipMemcpy3DPeer"); }
+API Error hipMemcpy3DPeerAsync(const PeerCopy3D *p, void *stream) {
+    return copy_between(p, in(stream), CALLER, "hipMemcpy3DPeerAsync");
+}
 
 // Picks the pointer of a side by its hipMemoryType. HIP 5 numbers the types 0 host, 1 device, 2 array, 3 unified, 4 managed.
 static Error pointer_of(int type, void *host, void *device, const void *array, const char *call, void **pointer) {
@@ -45,11 +72,11 @@ typedef struct {
 } Parameters2D;
 
 static Error copy_parameters_2d(const Parameters2D *p, How how, void *site, const char *call) {
-    if (!p) return done(INVALID_VALUE);
+    if (!p) return ended(call, INVALID_VALUE);
     void *from, *to;
     Error error = pointer_of(p->from.type, p->from.host, p->from.device, p->from.array, call, &from);
     if (!error) error = pointer_of(p->to.type, p->to.host, p->to.device, p->to.array, call, &to);
-    if (error) return done(error);
+    if (error) return ended(call, error);
     size_t from_pitch = p->from.pitch ? p->from.pitch : p->width, to_pitch = p->to.pitch ? p->to.pitch : p->width;
     return copy_2d((u8 *)to + p->to.y * to_pitch + p->to.x, to_pitch, (u8 *)from + p->from.y * from_pitch + p->from.x, from_pitch, p->width,
                    p->height, how, site, call);
@@ -78,7 +105,7 @@ Error copy_of_driver(const DriverCopy3D *p, const char *call, Copy3D *same) {
 static Error copy_driver_3d(const DriverCopy3D *p, How how, void *site, const char *call) {
     Copy3D same;
     Error error = copy_of_driver(p, call, &same);
-    return error ? done(error) : copy_3d(&same, how, site, call);
+    return error ? ended(call, error) : copy_3d(&same, how, site, call);
 }
 
 API Error hipDrvMemcpy3D(const DriverCopy3D *p) { return copy_driver_3d(p, AT_ONCE, CALLER, "hipDrvMemcpy3D"); }

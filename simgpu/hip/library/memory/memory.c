@@ -225,66 +225,68 @@ void release_all(int device) {
 
 // -- device memory -------------------------------------------------------------------------------
 
-static Error new_memory(Memory memory, void **result, size_t bytes, u32 flags, void *site) {
+static Error new_memory(Memory memory, void **result, size_t bytes, u32 flags, void *site, const char *call) {
     Error error = begin();
     if (!error) error = unsafe_in_capture();
-    if (error) return done(error);
-    if (!result) return done(INVALID_VALUE);
+    if (error) return ended(call, error);
+    if (!result) return ended(call, INVALID_VALUE);
     *result = NULL;
-    return bytes ? done(allocate(memory, current_device, bytes, flags, site, result)) : SUCCESS;
+    return bytes ? ended(call, allocate(memory, current_device, bytes, flags, site, result)) : SUCCESS;
 }
 
-API Error hipMalloc(void **result, size_t bytes) { return new_memory(DEVICE_MEMORY, result, bytes, 0, CALLER); }
+API Error hipMalloc(void **result, size_t bytes) { return new_memory(DEVICE_MEMORY, result, bytes, 0, CALLER, __func__); }
 
 API Error hipExtMallocWithFlags(void **result, size_t bytes, u32 flags) {
     if (flags > CONTIGUOUS || (flags == SIGNAL && bytes != 8)) return done(INVALID_VALUE);
-    return new_memory(DEVICE_MEMORY, result, bytes, flags, CALLER);
+    return new_memory(DEVICE_MEMORY, result, bytes, flags, CALLER, __func__);
 }
 
 API Error hipMallocManaged(void **result, size_t bytes, u32 flags) {
     if ((flags != 1 && flags != 2) || !bytes) return done(INVALID_VALUE);  // hipMemAttachGlobal, hipMemAttachHost
-    return new_memory(MANAGED_MEMORY, result, bytes, flags, CALLER);
+    return new_memory(MANAGED_MEMORY, result, bytes, flags, CALLER, __func__);
 }
 
-static Error new_host_memory(void **result, size_t bytes, u32 flags, void *site) {
+static Error new_host_memory(void **result, size_t bytes, u32 flags, void *site, const char *call) {
     const u32 COHERENT = 0x40000000, NOT_COHERENT = 0x80000000;
     if (result && bytes) *result = NULL;
-    if (flags & COHERENT && flags & NOT_COHERENT) return done(INVALID_VALUE);
-    return new_memory(HOST_MEMORY, result, bytes, flags, site);
+    if (flags & COHERENT && flags & NOT_COHERENT) return ended(call, INVALID_VALUE);
+    return new_memory(HOST_MEMORY, result, bytes, flags, site, call);
 }
 
-API Error hipHostMalloc(void **result, size_t bytes, u32 flags) { return new_host_memory(result, bytes, flags, CALLER); }
-API Error hipExtHostAlloc(void **result, size_t bytes, u32 flags) { return new_host_memory(result, bytes, flags, CALLER); }
-API Error hipHostAlloc(void **result, size_t bytes, u32 flags) {
-    return flags > 7 ? done(INVALID_VALUE) : new_host_memory(result, bytes, flags, CALLER);
+API Error hipHostMalloc(void **result, size_t bytes, u32 flags) { return new_host_memory(result, bytes, flags, CALLER, __func__); }
+API Error hipExtHostAlloc(void **result, size_t bytes, u32 flags) {
+    return new_host_memory(result, bytes, flags, CALLER, __func__);
 }
-API Error hipMallocHost(void **result, size_t bytes) { return new_memory(HOST_MEMORY, result, bytes, 0, CALLER); }
-API Error hipMemAllocHost(void **result, size_t bytes) { return new_memory(HOST_MEMORY, result, bytes, 0, CALLER); }
+API Error hipHostAlloc(void **result, size_t bytes, u32 flags) {
+    return flags > 7 ? done(INVALID_VALUE) : new_host_memory(result, bytes, flags, CALLER, __func__);
+}
+API Error hipMallocHost(void **result, size_t bytes) { return new_memory(HOST_MEMORY, result, bytes, 0, CALLER, __func__); }
+API Error hipMemAllocHost(void **result, size_t bytes) { return new_memory(HOST_MEMORY, result, bytes, 0, CALLER, __func__); }
 
 API Error hipMallocPitch(void **result, size_t *pitch, size_t width, size_t height) {
     if (!pitch || !result) return done(INVALID_VALUE);
     *pitch = round_up(width, 256);
-    return new_memory(DEVICE_MEMORY, result, *pitch * height, 0, CALLER);
+    return new_memory(DEVICE_MEMORY, result, *pitch * height, 0, CALLER, __func__);
 }
 
 API Error hipMemAllocPitch(void **result, size_t *pitch, size_t width, size_t height, u32 element) {
     if (!pitch || !result || !width || !height || (element != 4 && element != 8 && element != 16)) return done(INVALID_VALUE);
     *pitch = round_up(width, 256);
-    return new_memory(DEVICE_MEMORY, result, *pitch * height, 0, CALLER);
+    return new_memory(DEVICE_MEMORY, result, *pitch * height, 0, CALLER, __func__);
 }
 
 API Error hipMalloc3D(PitchedPointer *result, Extent extent) {
     if (!result) return done(INVALID_VALUE);
     *result = (PitchedPointer){NULL, round_up(extent.width, 256), extent.width, extent.height};
-    return new_memory(DEVICE_MEMORY, &result->pointer, result->pitch * extent.height * extent.depth, 0, CALLER);
+    return new_memory(DEVICE_MEMORY, &result->pointer, result->pitch * extent.height * extent.depth, 0, CALLER, __func__);
 }
 
 static Error free_memory(void *pointer, Memory memory, Memory other, void *site, const char *call) {
     Error error = begin();
     if (!error) error = unsafe_in_capture();
-    if (error || !pointer) return done(error);
+    if (error || !pointer) return ended(call, error);
     for (u32 i = 0; i < state.devices; i++) wait_device((int)i);  // running work may use the memory
-    return done(release(pointer, memory, other, site, call));
+    return ended(call, release(pointer, memory, other, site, call));
 }
 
 API Error hipFree(void *pointer) { return free_memory(pointer, DEVICE_MEMORY, MANAGED_MEMORY, CALLER, "hipFree"); }

@@ -70,34 +70,36 @@ static Error run_release(Operation *operation) {
 }
 
 // pool: NULL means the pool of the stream's device.
-static Error from_pool(void **result, size_t bytes, Pool *pool, void *stream, void *site) {
+static Error from_pool(void **result, size_t bytes, Pool *pool, void *stream, void *site, const char *call) {
     Stream *found;
     Error error = begin();
     if (!error && find_stream(stream, &found)) error = INVALID_HANDLE;
     if (!error && !result) error = INVALID_VALUE;
     if (!error && !pool && !(pool = pool_of(found->device))) error = OUT_OF_MEMORY;
-    if (error) return done(error);
+    if (error) return ended(call, error);
     *result = NULL;
     if (!bytes) return SUCCESS;
     pthread_mutex_lock(&lock);
     bool fits = !pool->limit || (bytes <= pool->limit && pool->used <= pool->limit - bytes);
     pthread_mutex_unlock(&lock);
     error = fits ? allocate(DEVICE_MEMORY, pool->device, bytes, 0, site, result) : OUT_OF_MEMORY;
-    if (error) return done(error);
+    if (error) return ended(call, error);
     pthread_mutex_lock(&lock);
     find_allocation(*result)->pool = pool;
     count_allocation(pool, bytes);
     pthread_mutex_unlock(&lock);
-    return found->capture ? done(capture_allocation(found, *result)) : SUCCESS;
+    return found->capture ? ended(call, capture_allocation(found, *result)) : SUCCESS;
 }
 
-API Error hipMallocAsync(void **result, size_t bytes, void *stream) { return from_pool(result, bytes, NULL, stream, CALLER); }
+API Error hipMallocAsync(void **result, size_t bytes, void *stream) {
+    return from_pool(result, bytes, NULL, stream, CALLER, __func__);
+}
 
 API Error hipMallocFromPoolAsync(void **result, size_t bytes, Pool *pool, void *stream) {
     Error error = begin();
     if (error) return done(error);
     if (!is_handle(pool, POOL)) return done(INVALID_VALUE);
-    return from_pool(result, bytes, pool, stream, CALLER);
+    return from_pool(result, bytes, pool, stream, CALLER, __func__);
 }
 
 API Error hipFreeAsync(void *pointer, void *stream) {

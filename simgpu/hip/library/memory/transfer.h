@@ -16,6 +16,7 @@ typedef struct {
 
 How in(void *stream);  // runs in the order of a stream
 How with(How how, int kind);
+Error begin_between(int to_device, int from_device, bool waits);  // begins a call that copies between devices
 Error transfer(Transfer wanted, bool reads, How how);
 Error copy(void *to, const void *from, size_t bytes, How how, void *site, const char *call);
 Error copy_2d(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, How how, void *site,

@@ -187,7 +187,7 @@ Error transfer(Transfer wanted, bool reads, How how) {
     if (!error && (how.kind < 0 || (how.kind > BY_POINTERS && how.kind != 1024))) error = INVALID_DIRECTION;
     if (!error) error = check_transfer(&wanted, reads);
     if (!error) error = device_error(stream->device);
-    if (error || !wanted.width || !wanted.height || !wanted.depth) return done(error);
+    if (error || !wanted.width || !wanted.height || !wanted.depth) return ended(wanted.call, error);
     if (reads && state.checked && how.kind < BY_POINTERS) check_direction(&wanted, how.kind);
     bool to_pageable = false, to_device = false, from_pageable = false, unused;
     sides(wanted.to, &to_pageable, &to_device);
@@ -195,21 +195,21 @@ Error transfer(Transfer wanted, bool reads, How how) {
     else how.waits = how.waits && !to_device;  // a fill of device memory does not wait, by HIP's rules
     if (!reads && to_pageable) {
         finding("invalid-pointer", wanted.site, "%s fills %p, which is memory of the host alone", wanted.call, (void *)wanted.to);
-        return done(INVALID_VALUE);
+        return ended(wanted.call, INVALID_VALUE);
     }
     Error (*run)(Operation *) = reads ? run_copy : run_fill;
     if (!stream->capture && (how.waits || to_pageable || from_pageable)) {
         error = how.given || stream->per_thread ? wait_stream(stream) : wait_default(stream->device);
         if (!error && !how.given) error = wait_owner(wanted.to, stream->device);
         if (!error && !how.given && reads) error = wait_owner(wanted.from, stream->device);
-        return done(error ? error : run(&wanted.operation));
+        return ended(wanted.call, error ? error : run(&wanted.operation));
     }
-    if (stream->capture && how.waits) return done(CAPTURE_UNSUPPORTED);
+    if (stream->capture && how.waits) return ended(wanted.call, CAPTURE_UNSUPPORTED);
     Transfer *operation = make_operation(sizeof *operation, run);
-    if (!operation) return done(OUT_OF_MEMORY);
+    if (!operation) return ended(wanted.call, OUT_OF_MEMORY);
     wanted.operation = operation->operation;
     *operation = wanted;
-    return done(submit(stream, &operation->operation));
+    return ended(wanted.call, submit(stream, &operation->operation));
 }
 
 Error copy(void *to, const void *from, size_t bytes, How how, void *site, const char *call) {

@@ -146,6 +146,7 @@ bool grid_items(Dim3 grid, Dim3 block, Dim3 *size) {
 }
 
 typedef struct {
+    const char *call;  // the call of HIP
     void *stream;
     void *before, *after;
     bool cooperative;
@@ -210,7 +211,7 @@ static Error launch_host(const void *host, Dim3 grid, Dim3 block, size_t lds, vo
     Error error = begin();
     if (!error) error = find_stream(when.stream, &stream);
     if (!error) error = function_of(host, stream->device, &function);
-    return done(error ? error : launch_grid(function, grid, block, lds, arguments, NULL, when, stream));
+    return ended(when.call, error ? error : launch_grid(function, grid, block, lds, arguments, NULL, when, stream));
 }
 
 // Launches a kernel of a module. These calls return hipErrorInvalidValue for a bad shape, except for a block without threads in a
@@ -225,7 +226,7 @@ static Error launch_module(Function *function, Dim3 grid, Dim3 block, size_t lds
     if (!error) error = launch_grid(function, grid, block, lds, arguments, extra, when, stream);
     bool no_threads = !when.cooperative && (!block.x || !block.y || !block.z);
     if (error == OUT_OF_RESOURCES || (error == INVALID_CONFIGURATION && !no_threads)) error = INVALID_VALUE;
-    return done(error);
+    return ended(when.call, error);
 }
 
 // -- <<<>>> --------------------------------------------------------------------------------------
@@ -253,17 +254,18 @@ API Error __hipPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *lds, void *
 }
 
 API Error hipLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t lds, void *stream) {
-    return launch_host(host, grid, block, lds, arguments, (When){.stream = stream});
+    return launch_host(host, grid, block, lds, arguments, (When){.call = __func__, .stream = stream});
 }
 
 API Error hipExtLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t lds, void *stream, void *before,
                              void *after, int flags) {
     (void)flags;
-    return launch_host(host, grid, block, lds, arguments, (When){.stream = stream, .before = before, .after = after});
+    return launch_host(host, grid, block, lds, arguments,
+                       (When){.call = __func__, .stream = stream, .before = before, .after = after});
 }
 
 API Error hipLaunchCooperativeKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, u32 lds, void *stream) {
-    return launch_host(host, grid, block, lds, arguments, (When){.stream = stream, .cooperative = true});
+    return launch_host(host, grid, block, lds, arguments, (When){.call = __func__, .stream = stream, .cooperative = true});
 }
 
 typedef struct {
@@ -287,19 +289,19 @@ static bool are_one_a_device(const void *stream, size_t stride, int count, u32 f
     return true;
 }
 
-static Error launch_many(const HostLaunch *list, int count, u32 flags, bool cooperative) {
+static Error launch_many(const HostLaunch *list, int count, u32 flags, bool cooperative, const char *call) {
     Error error = list && are_one_a_device(&list->stream, sizeof *list, count, flags) ? SUCCESS : INVALID_VALUE;
     for (int i = 0; i < count && !error; i++)
         error = launch_host(list[i].host, list[i].grid, list[i].block, list[i].lds, list[i].arguments,
-                            (When){.stream = list[i].stream, .cooperative = cooperative});
-    return done(error);
+                            (When){.call = call, .stream = list[i].stream, .cooperative = cooperative});
+    return ended(call, error);
 }
 
 API Error hipExtLaunchMultiKernelMultiDevice(HostLaunch *list, int count, u32 flags) {
-    return launch_many(list, count, flags, false);
+    return launch_many(list, count, flags, false, __func__);
 }
 API Error hipLaunchCooperativeKernelMultiDevice(HostLaunch *list, int count, u32 flags) {
-    return launch_many(list, count, flags, true);
+    return launch_many(list, count, flags, true, __func__);
 }
 
 typedef struct {
@@ -326,8 +328,9 @@ static bool asks_cooperative(const LaunchAttribute *attributes, u32 count) {
 
 API Error hipLaunchKernelExC(const LaunchConfiguration *how, const void *host, void **arguments) {
     if (!how) return done(INVALID_VALUE);
+    bool cooperative = asks_cooperative(how->attributes, how->count);
     return launch_host(host, how->grid, how->block, how->lds, arguments,
-                       (When){.stream = how->stream, .cooperative = asks_cooperative(how->attributes, how->count)});
+                       (When){.call = __func__, .stream = how->stream, .cooperative = cooperative});
 }
 
 typedef struct {
@@ -340,19 +343,21 @@ typedef struct {
 
 API Error hipDrvLaunchKernelEx(const DriverConfiguration *how, Function *function, void **arguments, void **extra) {
     if (!how) return done(INVALID_VALUE);
+    bool cooperative = asks_cooperative(how->attributes, how->count);
     return launch_module(function, how->grid, how->block, how->lds, arguments, extra,
-                         (When){.stream = how->stream, .cooperative = asks_cooperative(how->attributes, how->count)});
+                         (When){.call = __func__, .stream = how->stream, .cooperative = cooperative});
 }
 
 API Error hipModuleLaunchKernel(Function *function, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 lds, void *stream,
                                 void **arguments, void **extra) {
-    return launch_module(function, (Dim3){gx, gy, gz}, (Dim3){bx, by, bz}, lds, arguments, extra, (When){.stream = stream});
+    return launch_module(function, (Dim3){gx, gy, gz}, (Dim3){bx, by, bz}, lds, arguments, extra,
+                         (When){.call = __func__, .stream = stream});
 }
 
 API Error hipModuleLaunchCooperativeKernel(Function *function, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 lds,
                                            void *stream, void **arguments) {
     return launch_module(function, (Dim3){gx, gy, gz}, (Dim3){bx, by, bz}, lds, arguments, NULL,
-                         (When){.stream = stream, .cooperative = true});
+                         (When){.call = __func__, .stream = stream, .cooperative = true});
 }
 
 typedef struct {
@@ -368,7 +373,7 @@ API Error hipModuleLaunchCooperativeKernelMultiDevice(ModuleLaunch *list, u32 co
     Error error = fits ? SUCCESS : INVALID_VALUE;
     for (u32 i = 0; i < count && !error; i++)
         error = launch_module(list[i].function, list[i].grid, list[i].block, list[i].lds, list[i].arguments, NULL,
-                              (When){.stream = list[i].stream, .cooperative = true});
+                              (When){.call = __func__, .stream = list[i].stream, .cooperative = true});
     return done(error);
 }
 
@@ -383,7 +388,7 @@ API Error hipExtModuleLaunchKernel(Function *function, u32 x, u32 y, u32 z, u32 
     if (!error && (lds > UINT32_MAX || (arguments && extra))) error = INVALID_VALUE;
     return done(error ? error
                       : launch(function, (Dim3){x, y, z}, (Dim3){bx, by, bz}, (u32)lds, arguments, extra,
-                               (When){.stream = given, .before = before, .after = after}, stream));
+                               (When){.call = __func__, .stream = given, .before = before, .after = after}, stream));
 }
 
 API Error hipHccModuleLaunchKernel(Function *function, u32 x, u32 y, u32 z, u32 bx, u32 by, u32 bz, size_t lds, void *stream,
@@ -425,5 +430,5 @@ API Error hipLaunchByPtr(const void *host) {
     if (error) return done(error);
     size_t bytes = SETUP_BYTES;
     void *extra[] = {BUFFER_POINTER, setup, BUFFER_SIZE, &bytes, PARAMETERS_END};
-    return done(launch_grid(function, how.grid, how.block, how.lds, NULL, extra, (When){.stream = how.stream}, stream));
+    return done(launch_grid(function, how.grid, how.block, how.lds, NULL, extra, (When){.call = __func__, .stream = how.stream}, stream));
 }

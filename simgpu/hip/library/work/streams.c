@@ -6,6 +6,9 @@
 #define LEAST_PRIORITY 1
 #define GREATEST_PRIORITY (-1)
 
+enum { POLICY = 3, PRIORITY = 8 };  // hipLaunchAttributeID: those that a stream has
+enum { AUTO = 1, BLOCKING = 4 };  // hipSynchronizationPolicy, the first and the last
+
 static __thread Stream *own_stream[MAX_DEVICES];  // hipStreamPerThread
 static u64 streams_made;
 __thread int default_is_per_thread;
@@ -13,7 +16,7 @@ __thread int default_is_per_thread;
 Stream *new_stream(int device, u32 flags, int priority, bool null) {
     Stream *made = make_handle(STREAM, sizeof *made);
     if (!made) return NULL;
-    made->device = device, made->flags = flags, made->priority = priority, made->null = null;
+    made->device = device, made->flags = flags, made->priority = priority, made->policy = AUTO, made->null = null;
     pthread_cond_init(&made->work, NULL);
     made->id = ++streams_made;
     made->following = state.device[device].streams;
@@ -123,6 +126,30 @@ API Error hipStreamGetPriority(void *given, int *priority) {
     WITH_STREAM(given, stream)
     if (!priority) return done(INVALID_VALUE);
     *priority = stream->priority;
+    return done(SUCCESS);
+}
+
+// A priority is given when a stream is made. It can be read as an attribute, and not be changed.
+API Error hipStreamSetAttribute(void *given, int attribute, const int *value) {
+    WITH_STREAM(given, stream)
+    if (!value || attribute != POLICY || *value < AUTO || *value > BLOCKING) return done(INVALID_VALUE);
+    if (stream->capture) return stream->capture_invalid = true, done(CAPTURE_UNSUPPORTED);
+    stream->policy = *value;
+    return done(SUCCESS);
+}
+
+API Error hipStreamGetAttribute(void *given, int attribute, int *value) {
+    WITH_STREAM(given, stream)
+    if (!value || (attribute != POLICY && attribute != PRIORITY)) return done(INVALID_VALUE);
+    *value = attribute == POLICY ? stream->policy : stream->priority;
+    return done(SUCCESS);
+}
+
+API Error hipStreamCopyAttributes(void *to, void *from) {
+    WITH_STREAM(to, stream)
+    Stream *other;
+    if ((error = find_stream(from, &other))) return done(error);
+    stream->policy = other->policy;
     return done(SUCCESS);
 }
 

@@ -30,7 +30,6 @@ from simgpu.machine.values import I16, I32, I64
 _UNUSED_PAD, _UNUSED_SEXT = 0, 1
 F16_LARGEST = 65504.0
 SIGNS = 0x80008000  # sign bits of two f16
-GROUP = 16  # lanes at a time: a register of AVX-512
 # States of parameters that are in no operand field.
 NO_OPERAND = frozenset({*STATE_REGISTER, "scc", "modifier"})
 
@@ -147,7 +146,7 @@ def _emit_by_groups(frame: Frame, inst: Instruction, places: SourcePlaces, mode:
         return [mask | new for mask, (_, new) in zip(masks, VectorEmitter(frame, inst, places, mode).emit(), strict=True)]
 
     kinds = [type_ for type_ in inst.spec.results if type_ is t.mask]
-    masks = frame.by_groups(GROUP, group, [ir.Constant(I64, 0)] * len(kinds))
+    masks = frame.by_groups(group, [ir.Constant(I64, 0)] * len(kinds))
     _set_scalars(frame, inst, places, zip(kinds, masks, strict=True))
 
 

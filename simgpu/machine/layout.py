@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Any
 
 LANES = 64
+GROUP = 16  # lanes that a loop over lanes takes at a time: their dwords are a register of AVX-512
 ROW = 4 * LANES  # bytes of one vector register
 
 

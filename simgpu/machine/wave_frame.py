@@ -11,7 +11,7 @@ from llvmlite import ir
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.host import host
-from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.layout import GROUP, LANES, ROW
 from simgpu.machine.values import I1, I32, I64, Builder, IrValue, TooMuch
 
 PTR = ir.PointerType()
@@ -96,24 +96,23 @@ class WaveFrame:
         with self.hoist():
             return self.state(self.scalar(126), I64)
 
-    def by_groups(self, size: int, body: Callable[..., Sequence[Any] | None], state: Sequence[Any] = ()) -> list[Any]:
-        """Emits a loop over the 64 lanes, `size` (16 or 32) at a time: body(*state). Its rows have `size` lanes. Returns the last
-        state."""
+    def by_groups(self, body: Callable[..., Sequence[Any] | None], state: Sequence[Any] = ()) -> list[Any]:
+        """Emits a loop over the 64 lanes, 16 at a time: body(*state). Its rows have 16 lanes. Returns the last state."""
 
         def group(first: IrValue, *carried: Any) -> Sequence[Any]:
-            self.together, self.first = size, first
+            self.together, self.first = GROUP, first
             return body(*carried) or ()
 
         self.ahead = self.build.append_basic_block("ahead")
         self.build.branch(self.ahead)
         self.build.position_at_end(self.ahead)
-        result = self.loop(LANES, group, state, step=size)
+        result = self.loop(LANES, group, state, step=GROUP)
         self.together, self.first, self.ahead = LANES, None, None
         return result
 
-    def mask_by_groups(self, size: int, condition: Callable[[], IrValue]) -> IrValue:
+    def mask_by_groups(self, condition: Callable[[], IrValue]) -> IrValue:
         """Returns the mask (i64) of the lanes for which `condition` emits true, an i1 a lane; see `by_groups`."""
-        (mask,) = self.by_groups(size, lambda others: [others | self.mask(condition())], [self.value(ir.Constant(I64, 0))])
+        (mask,) = self.by_groups(lambda others: [others | self.mask(condition())], [self.value(ir.Constant(I64, 0))])
         return self.value(mask)
 
     def hoist(self) -> AbstractContextManager[None]:

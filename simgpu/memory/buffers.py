@@ -24,7 +24,6 @@ from simgpu.memory import buffer_formats, by_bytes, private_rows
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic, returns_old
 from simgpu.memory.lane_copy import (
-    GROUP,
     WIDE64,
     Addresses,
     Narrow,
@@ -171,7 +170,7 @@ def _is_unusual(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]
     low, high = room - (size - 1), room - ELEMENT
     low = where(low.signed < 0, 0, low)
     first, span = low.trunc(I32), (high - low).trunc(I32)
-    partly = lanes & frame.mask_by_groups(GROUP, lambda: (_raw_offsets(frame, places) - first).unsigned <= span)
+    partly = lanes & frame.mask_by_groups(lambda: (_raw_offsets(frame, places) - first).unsigned <= span)
     return unusual | (high.signed >= low) & (partly != 0)
 
 
@@ -269,7 +268,7 @@ def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes:
     row = frame.operand(places["vaddr"].slot)
     soffset = _soffset(frame, places["soffset"])
     past = offset + soffset + rows.lane_bytes
-    fits = frame.mask_by_groups(GROUP, lambda: (frame.row(row).zext(I64) + past).unsigned <= resource.records)
+    fits = frame.mask_by_groups(lambda: (frame.row(row).zext(I64) + past).unsigned <= resource.records)
     everyone = (lanes & fits) == ALL_LANES
     plain = everyone & ~(resource.swizzle | resource.add_tid)
     with build.if_else(plain) as (then, otherwise):
@@ -323,7 +322,7 @@ def _other_cases(frame: Frame, inst: Instruction, places: dict[str, OperandPlace
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
     access = partial(raw_addresses, frame, inst, places)
-    fits = lanes & frame.mask_by_groups(GROUP, lambda: is_in_range(access(), 0, rows.lane_bytes))
+    fits = lanes & frame.mask_by_groups(lambda: is_in_range(access(), 0, rows.lane_bytes))
     _copy_whole(frame, rows, places["vdata"], lambda: access().addresses, lanes, fits, memory.op == "store")
 
 

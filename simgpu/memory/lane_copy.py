@@ -15,12 +15,11 @@ from llvmlite import ir
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.layout import GROUP, LANES, ROW
 from simgpu.machine.values import I1, I8, I16, I32, I64, IrValue, join_vectors, where
 from simgpu.machine.wave_frame import ALL_LANES
 
 WIDE64 = ir.VectorType(I64, LANES)
-GROUP = 16  # lanes that are copied at a time: one vector of 16 dwords
 
 Places = Callable[[IrValue], list[IrValue]]  # returns the host pointers of a group's lanes, by its number (i64)
 
@@ -158,7 +157,7 @@ def store_narrow(rows: StagedRows, place: IrValue, row: IrValue) -> None:
 
 def stage_registers(frame: Frame, rows: StagedRows, source: IrValue) -> None:
     """Writes the registers from pointer `source` on as staged bytes, lane after lane."""
-    frame.by_groups(GROUP, lambda: write_staged(frame, rows, [frame.row(source, part) for part in range(rows.registers)]))
+    frame.by_groups(lambda: write_staged(frame, rows, [frame.row(source, part) for part in range(rows.registers)]))
 
 
 def write_loaded(
@@ -172,7 +171,7 @@ def write_loaded(
         for number, row in enumerate(read_staged(frame, rows)):
             frame.write_row(target, number, row if valid is None else where(frame.lanes(valid), row, 0), mask)
 
-    frame.by_groups(GROUP, write)
+    frame.by_groups(write)
 
 
 def interleave_rows(registers: list[IrValue]) -> IrValue:
@@ -220,7 +219,7 @@ class Spill:
             self.restore()
         elif addresses is not None:
             make = addresses
-            frame.by_groups(GROUP, lambda: frame.at_lanes(self._place, 8).store(make(), align=64))
+            frame.by_groups(lambda: frame.at_lanes(self._place, 8).store(make(), align=64))
 
     def restore(self) -> None:
         """Writes the addresses again if hooks may have overwritten them."""
@@ -237,7 +236,7 @@ class Spill:
 
     def lanes_with(self, condition: Callable[[IrValue], IrValue]) -> IrValue:
         """Returns the mask (i64) of the lanes whose addresses fulfil a condition."""
-        return self.frame.mask_by_groups(GROUP, lambda: condition(self._group()))
+        return self.frame.mask_by_groups(lambda: condition(self._group()))
 
     def _group(self) -> IrValue:
         return self.frame.at_lanes(self._place, 8).load(ir.VectorType(I64, self.frame.together), align=64)
@@ -251,7 +250,7 @@ class Spill:
             steps = ir.Constant(group.type, [lane_bytes * lane for lane in range(group.lanes)])
             return [mask | frame.mask(group == start + steps), start + lane_bytes * group.lanes]
 
-        mask, _ = frame.by_groups(GROUP, compare, [frame.value(constant(0)), self.of(0)])
+        mask, _ = frame.by_groups(compare, [frame.value(constant(0)), self.of(0)])
         return frame.value(mask) == ALL_LANES
 
 

@@ -15,14 +15,13 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import observe, overwrites
-from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.layout import GROUP, LANES, ROW
 from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ROW32
 from simgpu.memory import by_bytes
 from simgpu.memory.any_lanes import field, find_allocation
 from simgpu.memory.lane_copy import (
-    GROUP,
     StagedRows,
     each_group,
     each_lane,

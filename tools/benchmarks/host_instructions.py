@@ -149,7 +149,7 @@ def _body_builder(inst: Instruction, mode: Mode, groups: bool) -> tuple[Callable
             return [old | new for old, (_, new) in zip(masks, _Body(frame, inst, places, mode).emit(), strict=True)]
 
         zeros = [ir.Constant(I64, 0)] * (places.sdst is not None)
-        for mask in frame.by_groups(valu.GROUP, rows, zeros) if groups else rows(*map(frame.value, zeros)):
+        for mask in frame.by_groups(rows, zeros) if groups else rows(*map(frame.value, zeros)):
             assert places.sdst is not None
             frame.store(mask, frame.operand(places.sdst.slot))
         frame.build.ret_void()

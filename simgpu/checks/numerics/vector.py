@@ -24,13 +24,12 @@ from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
 from simgpu.machine.frame import Frame
-from simgpu.machine.layout import LANES, SLOT_INDEX
+from simgpu.machine.layout import GROUP, LANES, SLOT_INDEX
 from simgpu.machine.mode import Mode
 from simgpu.machine.values import I64
 from simgpu.machine.wave_frame import MASK, ROW32
 from simgpu.matrix.fragments import stack
 
-GROUP = 16  # lanes that are checked at a time
 FRACTION = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
 # Instructions whose result is one of the operands.
 SELECTS = re.compile(r"v_(pk_)?(max|min|med|maxmin|minmax|maximum|minimum)")

@@ -19,7 +19,7 @@ from simgpu.machine.values import I1, IrValue
 from simgpu.memory.any_lanes import field, hinted_entry
 from simgpu.memory.buffers import is_raw, raw_addresses, read_resource
 from simgpu.memory.flat import global_addresses
-from simgpu.memory.lane_copy import GROUP, is_inside, rows_of
+from simgpu.memory.lane_copy import is_inside, rows_of
 
 
 def needless(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> Any | None:
@@ -42,7 +42,7 @@ def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlac
     """Returns i1: true if all active lanes' bytes are in the allocation."""
     base, size = (field(entry, which) for which in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
     nbytes = rows_of(inst).lane_bytes
-    fits = frame.mask_by_groups(GROUP, lambda: is_inside(global_addresses(frame, places) - base, size, nbytes))
+    fits = frame.mask_by_groups(lambda: is_inside(global_addresses(frame, places) - base, size, nbytes))
     return (frame.exec_bits() & ~fits) == 0
 
 
@@ -65,6 +65,6 @@ def _resource_within(frame: Frame, inst: Instruction, places: dict[str, OperandP
         return inside | ((access.offsets + access.soffset).unsigned >= resource.records)  # out of range: nothing moves
 
     def lanes_within() -> IrValue:
-        return (frame.exec_bits() & ~frame.mask_by_groups(GROUP, is_within)) == 0
+        return (frame.exec_bits() & ~frame.mask_by_groups(is_within)) == 0
 
     return linear & frame.emit_choice(whole, lambda: frame.value(ir.Constant(I1, 1)), lanes_within)

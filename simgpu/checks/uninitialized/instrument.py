@@ -39,7 +39,7 @@ class DryFrame(Frame):
 
     dry = True
 
-    def by_groups(self, size: int, body: Callable[..., Sequence[Any] | None], state: Sequence[Any] = ()) -> list[Any]:
+    def by_groups(self, body: Callable[..., Sequence[Any] | None], state: Sequence[Any] = ()) -> list[Any]:
         """Emits the body once, for all 64 lanes: a flag is of a whole row."""
         return list(body(*state) or ())
 

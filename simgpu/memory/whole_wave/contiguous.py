@@ -11,11 +11,11 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.machine.layout import LANES
+from simgpu.machine.layout import GROUP, LANES
 from simgpu.machine.values import I32, I64, IrValue
 from simgpu.memory.any_lanes import note_page
 from simgpu.memory.whole_wave import direct
-from simgpu.memory.whole_wave.direct import BLOCK, GROUP, LINE, LaneSpan
+from simgpu.memory.whole_wave.direct import BLOCK, LINE, LaneSpan
 from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 

@@ -18,10 +18,10 @@ from llvmlite import ir
 from simgpu.machine import intrinsics
 from simgpu.machine.frame import Frame
 from simgpu.machine.jit import host
-from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.layout import GROUP, LANES, ROW
 from simgpu.machine.values import I1, I16, I32, I64, IrValue, join_vectors, where
 from simgpu.machine.wave_frame import PTR
-from simgpu.memory.lane_copy import GROUP, StagedRows, each_group, load_transposed, quads_of
+from simgpu.memory.lane_copy import StagedRows, each_group, load_transposed, quads_of
 
 BLOCK = ir.VectorType(I32, GROUP)
 LINE = 64  # bytes of a vector, and of a host's cache line

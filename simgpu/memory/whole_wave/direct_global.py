@@ -15,13 +15,13 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import observe, overwrites
-from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.layout import GROUP, LANES, ROW
 from simgpu.machine.values import I1, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
 from simgpu.memory.any_lanes import field, hinted_entry, mark_lane, note_page
 from simgpu.memory.lane_copy import StagedRows, constant, each_lane, load_narrow, store_narrow
 from simgpu.memory.whole_wave import contiguous, direct
-from simgpu.memory.whole_wave.direct import BLOCK, GROUP, LINE, LaneSpan
+from simgpu.memory.whole_wave.direct import BLOCK, LINE, LaneSpan
 from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 

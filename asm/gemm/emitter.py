@@ -52,6 +52,7 @@ from simgpu.asm.gemm.turn import Fragments, SpreadUnit, Turn, add_writes_and_loa
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Staging
+from simgpu.asm.parts.whole_lines import WholeLineStaging
 from simgpu.asm.visitor import emit
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators.gemm.layout import TileLayouts
@@ -146,6 +147,9 @@ class GemmEmitter(Visitor):
         """Emits the loop over K steps through stages of LDS."""
         k, plan = self.k, self.plan
         k.comment("BlockGemmNode: the first k tile")
+        for staging in self.tiles.staging:
+            if isinstance(staging, WholeLineStaging):
+                staging.load_first(self.place.k_unloaded)
         self._load_next()
         if self.scales is not None:
             self.scales.load()
@@ -177,7 +181,7 @@ class GemmEmitter(Visitor):
         """Emits the pipelined loop. All tiles except the last prefetch."""
         k, step = self.k, block.loop("k").tile
         last = k.new_label("last_tile")
-        for address in self.tiles.write_address.values():
+        for address in self.tiles.write_addresses:
             k.v_add_u32(address, self.tiles.stage_step, address, note="the other stage next")
         self._load_next()
         k.s_barrier(note="the first tile is in LDS")
@@ -382,7 +386,7 @@ class GemmEmitter(Visitor):
                 add(first + index * (room - first) // len(writes), write)
 
         def turn_writes() -> None:
-            for address in self.tiles.write_address.values():
+            for address in self.tiles.write_addresses:
                 self.k.v_subrev_u32(address, step, address, note="the other stage next")
             if lines is not None:
                 lines.step_write_line(phase)

@@ -20,6 +20,7 @@ from simgpu.asm.parts.integer_math import multiply_wide, scalar_divmod
 from simgpu.asm.parts.lanes import lane_places, wave_number
 from simgpu.asm.parts.line_ring import LineStaging, read_pointer, write_pointer
 from simgpu.asm.parts.staging import Staging
+from simgpu.asm.parts.whole_lines import WholeLineStaging
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.layout import LineRing, TileLayout, TileLayouts
@@ -161,6 +162,11 @@ class OperandTiles:
         return (*vectors, *sorted(self.staging, key=lambda staging: staging.layout.transposes), *self.scales)
 
     @property
+    def write_addresses(self) -> list[Reg]:
+        """All VGPRs with LDS addresses of writes."""
+        return [some[number] for some in self.write_address.values() for number in range(some.count)]
+
+    @property
     def tiled_operands(self) -> tuple[Staging | MxScales, ...]:
         """Operands that are staged through LDS, one K step at a time."""
         return tuple(moved for moved in self.moved_operands if not isinstance(moved, LineStaging))
@@ -229,7 +235,7 @@ def _staging_of(
     leaves, length = plan.problem.leaves, arguments["k" if layout.k_contiguous else size]
     if leaves is not None and layout.name == "A":
         return partial(MappedStaging, length=length, leaves=leaves, pointers=arguments, dtype=plan.problem.dtype)
-    return partial(Staging, length=length)
+    return partial(WholeLineStaging if layout.aligned else Staging, length=length)
 
 
 def _in_memory(layout: TileLayout) -> str:
@@ -264,6 +270,8 @@ def _wide_threshold(k: KernelBuilder, tile_k: int, operands: tuple[Staging, Stag
     rest = k.s.alloc("rest")
     for staging, size in zip(operands, ("m", "n"), strict=True):
         layout = staging.layout
+        if layout.aligned:
+            k.s_max_i32(wide_k, wide_k, 2 * tile_k, note="most lanes load elements of the next tile")
         if layout.k_contiguous or layout.vec == 1:
             continue
         with k.jump_over(k.s_cmp_ge_i32(staging.rows_left, layout.rows), f"{layout.name}_inside"):

@@ -6,6 +6,7 @@
     matrix.py           the matrix instruction of an atom; accumulators multiplied
     transpose.py        an operand transposed on its way to LDS
     staging.py          an operand's way from memory to fragments
+    whole_lines.py      the same way for 4-byte elements of rows that begin anywhere, by whole cache lines
     line_ring.py        the same way for 6-bit elements, by whole cache lines
     expressions.py      expressions of leaves in f32
     activation_f64.py   silu and gelu in f64

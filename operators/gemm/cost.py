@@ -16,7 +16,6 @@ L2 by lines of 64 bytes, also those that they only touch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,19 @@ from simgpu.hardware.rates.clocks import element
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, SustainedRates, sustained_rates
 from simgpu.operators.cost import KernelCost, choose, largest, minimum, parts_of, second_pass
-from simgpu.operators.gemm.edges import last_step_clocks, run_step
-from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock, power_in, side_of, transposed_words
-from simgpu.operators.gemm.loads import LINE, lines_of, load_clocks, staged_rows, stored_lines
+from simgpu.operators.gemm.edges import last_step_clocks
+from simgpu.operators.gemm.limits import (
+    HELD,
+    aligned_bytes,
+    atom_of,
+    lines_of,
+    loads_begin,
+    matrix_flops_per_clock,
+    power_in,
+    side_of,
+    transposed_words,
+)
+from simgpu.operators.gemm.loads import LINE, load_clocks, staged_rows, stored_lines
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.resources import WIDEST
 
@@ -76,7 +85,7 @@ def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Any) ->
     read, even = of_a * t.waves_n + of_b * t.waves_m, problem.even_batch
     staged = sum(kind.packed_bytes(staged_rows(problem, rows, across) * t.tile_k) for rows, kind, across in sides)
     issued = [load_clocks(even, descriptor, t, name) for name in "AB"]
-    touched = zip(_line_bytes(even, t, LINE), issued, strict=True)
+    touched = zip(_line_bytes(even, descriptor, t, LINE), issued, strict=True)
     lines = sum(minimum(nbytes / LINE, clocks) if np.any(clocks) else nbytes / LINE for nbytes, clocks in touched)
     lines = largest((even.streams_a * of_a + of_b) / rates.cache, lines)
     return {
@@ -100,7 +109,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     kept = min(1.0, descriptor.mall_bytes / once)
     written = choose(parts > 1, p.batch * p.m * p.n * dtype(p.accumulator).bytes * parts, p.epilogue_bytes) * 1.0
     stored = choose(parts > 1, dtype(p.accumulator).bytes, dtype(p.dtype_c).bytes * p.columns_c / p.n)
-    work = _staging_work(p, t)
+    work = _staging_work(p, descriptor, t)
     atom = atom_of(p, descriptor)
     formats = tuple(FORMATS.index(kind) if kind in FORMATS else 0 for kind in (atom.dtype_in, atom.dtype_b))
     busy, stored = largest(clocks["LDS"], work / rates.valu_lanes), t.tile_m * t.tile_n * stored
@@ -113,12 +122,12 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         element=element(atom.mnemonic, formats),
         matrix=clocks["matrix"],
         units=largest(busy, clocks["cache"]),
-        once=last_step_clocks(p, t),
+        once=last_step_clocks(p, descriptor, t),
         bare=LDS_CLOCKS,
         burst=clocks["lines"],
         flight=p.element.packed_bytes(p.streams_a * minimum(t.tile_m, p.m) * t.tile_k)
         + p.element_b.packed_bytes(minimum(t.tile_n, p.n) * t.tile_k),
-        asked=_requested_bytes(p, rates.row, t, minimum(t.resident, largest(1, -(-blocks // descriptor.num_cus)))),
+        asked=_requested_bytes(p, descriptor, rates.row, t, minimum(t.resident, largest(1, -(-blocks // descriptor.num_cus)))),
         missed_bytes=missed,
         hbm_bytes=once + (missed - once) * (1 - kept),
         written_bytes=written,
@@ -128,13 +137,13 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     )
 
 
-def _requested_bytes(p: GemmProblem, row: Pipelines, t: Any, together: Any) -> Any:
+def _requested_bytes(p: GemmProblem, d: HardwareDescriptor, row: Pipelines, t: Any, together: Any) -> Any:
     """Returns the bytes that a step's loads request from L2, of `together` blocks a CU.
 
     Rows with k contiguous that begin anywhere share lines with the next step. If the vector cache holds a step's lines of all
     blocks, it requests as many as for rows that begin with a line.
     """
-    lines, kept = _line_bytes(p, t, row.cache_line), 0.0
+    lines, kept = _line_bytes(p, d, t, row.cache_line), 0.0
     fits = together * sum(lines) <= row.cache_bytes
     for touched, (rows, kind, across), streams in zip(lines, (side_of(p, name, t) for name in "AB"), (p.streams_a, 1), strict=True):
         once = streams * rows * lines_of(kind.packed_bytes(t.tile_k), row.cache_line, row.cache_line) * row.cache_line
@@ -142,13 +151,14 @@ def _requested_bytes(p: GemmProblem, row: Pipelines, t: Any, together: Any) -> A
     return kept
 
 
-def _line_bytes(p: GemmProblem, t: Any, line: int) -> tuple[Any, ...]:
+def _line_bytes(p: GemmProblem, d: HardwareDescriptor, t: Any, line: int) -> tuple[Any, ...]:
     """Returns the bytes of the lines that a step's rows of A and the leaves' matrices touch, and those of B's."""
     sides = ((p.trans_a, t.tile_m, p.element, p.streams_a), (not p.trans_b, t.tile_n, p.element_b, 0))
+    begins = [minimum(loads_begin(p, d, t, name), line) for name in "AB"]
     return tuple(
         (t.tile_k if across else side) * max(1, of_a)
-        * lines_of(kind.packed_bytes(side if across else t.tile_k), gcd(run_step(p, across, not of_a), line), line) * line
-        for across, side, kind, of_a in sides
+        * lines_of(kind.packed_bytes(side if across else t.tile_k), begin, line) * line
+        for begin, (across, side, kind, of_a) in zip(begins, sides, strict=True)
     )  # fmt: skip
 
 
@@ -164,9 +174,11 @@ def _stored_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, sums: bool) -
     return stored_lines(run, columns * size)
 
 
-def _staging_work(p: GemmProblem, t: Any) -> Any:
+def _staging_work(p: GemmProblem, d: HardwareDescriptor, t: Any) -> Any:
     """Returns the instructions, summed over all lanes, that transpose a step's operands on their way to LDS or compute leaves."""
     turned = sum(transposed_words(p, name, t) * _TRANSPOSED.get(side_of(p, name, t)[1].bits // 8, 0) for name in "AB")
+    held = (side_of(p, name, t)[0] * t.tile_k * (aligned_bytes(p, d, t, name) > 0) for name in "AB")
+    turned += HELD * sum(held)
     return turned + (0 if p.leaves is None else t.tile_m * t.tile_k * p.leaves.instructions(p.dtype))
 
 

@@ -11,28 +11,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.cost import choose
+from simgpu.operators.gemm.limits import aligned_bytes
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.resources import WIDEST
 
 _WAVE = 64  # lanes
 _SLOT = 4  # clocks of a wave for an instruction
 _LOADED, _MOVED = 8, 12  # instructions for a chunk to be loaded, and to be moved
+_CLIPPED = 3  # for an element by whole lines, in each of the last two steps
 
 
-def last_step_clocks(p: GemmProblem, t: Any) -> Any:
+def last_step_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any) -> Any:
     """Returns the additional clocks of the last step of tiles t."""
     threads, ends, clocks = t.waves_m * t.waves_n * _WAVE, p.k % t.tile_k > 0, 0.0
-    for kind, across, size, rows in ((p.element, p.trans_a, p.m, t.tile_m), (p.element_b, not p.trans_b, p.n, t.tile_n)):
+    sides = (("A", p.element, p.trans_a, p.m, t.tile_m), ("B", p.element_b, not p.trans_b, p.n, t.tile_n))
+    for name, kind, across, size, rows in sides:
         chunk = max(1, WIDEST * 8 // kind.bits)
         loads = rows * t.tile_k / (threads * chunk)
         cut = (size if across else p.k) % chunk > 0
-        clocks = clocks + loads * _SLOT * (_LOADED + _MOVED * cut)
+        by_lines = aligned_bytes(p, d, t, name) > 0
+        clocks = clocks + choose(by_lines, 2 * chunk * _CLIPPED, _LOADED + _MOVED * cut) * loads * _SLOT
         ends = ends | (across and cut)
     return choose(ends, clocks, 0.0)
-
-
-def run_step(p: GemmProblem, across: bool, is_b: bool) -> int:
-    """Returns bytes of which the beginnings of an operand's rows in memory are multiples."""
-    kind, stride, length = (p.element_b, p.ldb, p.n if across else p.k) if is_b else (p.element, p.lda, p.m if across else p.k)
-    return int(kind.packed_bytes(stride or length))

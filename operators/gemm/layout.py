@@ -43,7 +43,7 @@ from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.matrix_table import FORMATS
 from simgpu.operators.cost import minimum
-from simgpu.operators.gemm.limits import CACHE_LINE, LINE_ROWS, RING_BYTES, padded_rows, power_in
+from simgpu.operators.gemm.limits import CACHE_LINE, LINE_ROWS, RING_BYTES, aligned_bytes, padded_rows, power_in
 from simgpu.operators.gemm.loads import ROW_LANES, WORD, row_lanes, rows_of_a_load, unit_depth
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import PANEL_ROWS
@@ -79,6 +79,7 @@ class TileLayout:
     most_wide: int = 4  # most atoms that interleave
     reads: int = 1  # spans that a lane holds at once: those of one matrix instruction, or more
     panel: int = 0  # rows of a preshuffled matrix whose WIDEST-byte pieces alternate (`operators.preshuffle`); 0: not preshuffled
+    aligned: int = 0  # bytes to multiples of which loads begin (`limits.aligned_bytes`); 0: where a step begins
     beside: bool = False  # True if a lane's operand is 24 bytes of consecutive k (32 elements of 6 bits), read 8 bytes at a time
 
     def __post_init__(self) -> None:
@@ -190,6 +191,8 @@ class TileLayout:
         """Elements of one global load of a work-item, along the contiguous dimension."""
         if self.transposes:
             return rows_of_a_load(self.rows, self.wide, self.element, self.share, self.kw * WORD)
+        if self.aligned:
+            return 1
         return power_in(self.share, self.chunk if self.k_contiguous else power_in(self.rows, WIDEST // self.element))
 
     @property
@@ -323,6 +326,9 @@ class TileLayout:
         """Returns (row, k) of the first element that a work-item moves in its staging unit number `load`."""
         if self.panel:
             return self._staged_of_panels(thread + load * self.threads)
+        if self.aligned:  # as in rows that begin with a line
+            unit = thread + load * self.threads
+            return self.row_of(unit // self.k // self.atom, unit // self.k % self.atom), unit % self.k
         if not self.transposes:
             return self.at((thread + load * self.threads) * self.vec * self.element)
         unit = (thread + load * self.threads) % self.units
@@ -435,6 +441,7 @@ def _along_k(plan: GemmPlan, operand: str, kind: DType, tile_k: int, warp_k: int
         "k": kind.packed_bytes(tile_k) // element, "atom": atom.m if operand == "A" else atom.n, "groups": groups, "kw": kw,
         "reads": words // kw, "threads": plan.threads, "element": element, "operand": row.registers(operand),
         "beside": kind.bits == 6, "most_wide": WIDEST // dtype(problem.accumulator).bytes,
+        "aligned": aligned_bytes(problem, plan.descriptor, plan.tiling, operand),
     }  # fmt: skip
 
 

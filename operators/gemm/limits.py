@@ -10,6 +10,8 @@ import numpy as np
 
 from simgpu.hardware.descriptor import WAVEFRONT, HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import DType, dtype
+from simgpu.hardware.rates.pipelines import pipelines
+from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators.cost import choose, largest, minimum
 from simgpu.operators.gemm.leaves import Leaves, staging_range, sum_range
 from simgpu.operators.gemm.problem import GATES, MX_BLOCK, NARROW, SCALE_BLOCK, GemmProblem
@@ -55,6 +57,12 @@ LINE_STEPS, LINES = 4, 3
 LINE_ROWS = 32
 FEW_ROWS = 128  # rows of A and B together of which a line and a half are 24 KB
 RING_BYTES = 3 * 96 + 2
+# Rows of 4-byte elements by whole lines (`aligned_bytes`): least and most bytes of a row in a K step, least steps.
+ALIGNED_ROW, ALIGNED_STEPS = (64, 128), 4
+HELD = 2  # instructions for an element that is held for a step
+_LEAST_GAIN = 1.1  # of a step's clocks; below it, small tiles lost in the model of time
+ALIGNED_PLACES = 4  # LDS addresses of a work-item's elements, k of its loads, and masks of its late lanes
+WORD = 4  # bytes of a register
 ORDER_WORDS = 18  # arguments of the tiles' order: three counts, five divisors of three words each (asm.gemm.tile_order)
 _COORDINATES = 11  # for wave and tile, first k, rows, columns and k left
 _ORDERING = 9  # registers for coordinates and scratch, while the tile's place in the order is computed
@@ -124,6 +132,8 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
     of_a, of_b = problem.element, problem.element_b
     threads = t.waves_m * t.waves_n * descriptor.wavefront_size
     lane_bytes = 4 * descriptor.wavefront_size  # one register of a wave
+    aligned = [rows for name, rows in (("A", t.tile_m), ("B", t.tile_n)) if aligned_bytes(problem, descriptor, t, name)]
+    whole = sum(rows * t.tile_k // threads + 2 * ALIGNED_PLACES for rows in aligned)
     mx, a_side, b_side = problem.scales == "mx", t.tile_m // atom.m, t.tile_n // atom.n
     scaled = problem.scales == "block"  # sums then use vector instructions
     fragments, sums_file = ("acc", "arch") if scaled else ("arch", "acc")
@@ -131,9 +141,9 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
         RegisterRange("accumulators", sums_file, t.warp_m * t.warp_n // (atom.m * atom.n) * atom.acc_registers),
         RegisterRange("A fragments", fragments, _divide_up(of_a.packed_bytes(t.warp_m * t.warp_k), lane_bytes)),
         RegisterRange("B fragments", fragments, _divide_up(of_b.packed_bytes(t.warp_n * t.warp_k), lane_bytes)),
-        _staging(problem, "A", t, threads),
-        _staging(problem, "B", t, threads),
-        RegisterRange("addresses", "arch", ADDRESS_VGPRS + (_mx_addresses(problem, atom, t) if mx else a_side + b_side)),
+        _staging(problem, descriptor, "A", t, threads),
+        _staging(problem, descriptor, "B", t, threads),
+        RegisterRange("addresses", "arch", ADDRESS_VGPRS + (_mx_addresses(problem, atom, t) if mx else a_side + b_side) + whole),
         RegisterRange("temporaries", "arch", MX_TEMPORARY_VGPRS if mx else TEMPORARY_VGPRS),
     )
     rings = by_lines(problem, t)
@@ -212,6 +222,69 @@ def by_lines(problem: GemmProblem, t: Tiling) -> bool:
     return lines and whole and problem.k >= LINE_STEPS * t.tile_k
 
 
+def run_step(p: GemmProblem, across: bool, is_b: bool) -> int:
+    """Returns bytes of which the beginnings of an operand's rows in memory are multiples."""
+    kind, stride, length = (p.element_b, p.ldb, p.n if across else p.k) if is_b else (p.element, p.lda, p.m if across else p.k)
+    return int(kind.packed_bytes(stride or length))
+
+
+def loads_begin(p: GemmProblem, d: HardwareDescriptor, t: Any, name: str) -> Any:
+    """Returns the bytes, at most a line of the vector cache, to multiples of which a row's loads of "A" or "B" begin."""
+    of_a = name == "A"
+    step = gcd(run_step(p, p.trans_a if of_a else not p.trans_b, not of_a), pipelines(d.arch).cache_line)
+    return largest(step, aligned_bytes(p, d, t, name))
+
+
+def aligned_bytes(p: GemmProblem, d: HardwareDescriptor, t: Any, name: str) -> Any:
+    """Returns the bytes to multiples of which loads of "A" or "B" begin, whatever its rows do (`asm.parts.whole_lines`), or 0.
+
+    They are those of a line of the vector cache, or of a row's step if these are fewer. Operands of 4-byte elements along k are
+    loaded so if their rows begin in the middle of a line, K has a few steps, and L2 limits other loads (`_whole_lines_pay`).
+    t: a Tiling, or Tiles.
+    """
+    if not _cuts_lines(p, d, name):
+        return 0
+    row = t.tile_k * WORD
+    fits = (row >= ALIGNED_ROW[0]) & (row <= ALIGNED_ROW[1]) & (p.k >= ALIGNED_STEPS * t.tile_k)
+    return choose(fits & _whole_lines_pay(p, d, t), minimum(pipelines(d.arch).cache_line, row), 0)
+
+
+def _cuts_lines(p: GemmProblem, d: HardwareDescriptor, name: str) -> bool:
+    """True if an operand has 4-byte elements along k, of rows that begin in the middle of a line, and no leaves."""
+    of_a = name == "A"
+    kind, across, other = (p.element, p.trans_a, p.leaves) if of_a else (p.element_b, not p.trans_b, p.preshuffle_b)
+    return kind.bits == 8 * WORD and not across and not other and run_step(p, across, not of_a) % pipelines(d.arch).cache_line > 0
+
+
+def _whole_lines_pay(p: GemmProblem, d: HardwareDescriptor, t: Any) -> Any:
+    """True if a step takes fewer clocks by whole lines: of L2, or of the matrix units with the instructions that hold elements.
+
+    Lines that the vector cache keeps for the next step are requested once by any loads.
+    """
+    row, rates = pipelines(d.arch), sustained_rates(d)
+    line, cut, whole, held = row.cache_line, 0.0, 0.0, 0.0
+    for name in "AB":
+        (rows, kind, across), mended = side_of(p, name, t), _cuts_lines(p, d, name)
+        runs, run = (t.tile_k, kind.packed_bytes(rows)) if across else (rows, kind.packed_bytes(t.tile_k))
+        touched = runs * line * lines_of(run, gcd(run_step(p, across, name == "B"), line), line)
+        cut, whole = cut + touched, whole + (runs * line * lines_of(run, line, line) if mended else touched)
+        held = held + HELD * runs * t.tile_k * mended
+    tiles = p.even_batch.batch * -(-p.even_batch.m // t.tile_m) * -(-p.n // t.tile_n)
+    lost = cut * choose(tiles > d.num_cus, 2, 1) > row.cache_bytes
+    of_l2 = rates.l2 / (minimum(tiles, d.num_cus) * rates.clock)
+    matrix = 2 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(p, d)
+    return lost & (_LEAST_GAIN * largest(matrix + held / rates.valu_lanes, whole / of_l2) < largest(matrix, cut / of_l2))
+
+
+def lines_of(run: Any, step: Any, line: int) -> Any:
+    """Returns the average number of lines that a run of bytes touches.
+
+    Runs begin at multiples of their own length in rows that begin at multiples of `step` (`limits.cut_line_bytes`).
+    """
+    vectors = isinstance(run, np.ndarray) or isinstance(step, np.ndarray)
+    return (run + line - (np.gcd if vectors else gcd)(run, step)) / line
+
+
 def scales_ahead(problem: GemmProblem, t: Tiling) -> int:
     """Returns the K steps whose MX scales are in flight: four with `by_lines`, except in the largest tile; else one."""
     return LINE_STEPS if by_lines(problem, t) and t.tile_m + t.tile_n < 512 else 1
@@ -271,6 +344,8 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
         "stages_and_steps": 2 + 2 * by_lines(problem, t) + (2 if problem.element.bits < 32 else 1) * len(across),
         "byte_selectors": sum(_selectors(problem.element.bytes, atoms) for atoms in across),
     }
+    late = 2 * ALIGNED_PLACES * sum(bool(aligned_bytes(problem, descriptor, t, name)) for name in "AB")
+    loop |= {"late_lanes": late} if late else {}
     columns_read = 0
     if problem.leaves is not None:  # pointers, buffers with what their alignment costs, and the constants of rounding A
         columns_read = len(problem.leaves.columns)
@@ -406,7 +481,7 @@ def padded_rows(rows: Any) -> Any:
     return 2.0 ** np.ceil(np.log2(rows)) if isinstance(rows, np.ndarray) else 1 << (rows - 1).bit_length()
 
 
-def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> RegisterRange:
+def _staging(problem: GemmProblem, d: HardwareDescriptor, name: str, t: Tiling, threads: int) -> RegisterRange:
     """Returns the registers in which a lane holds its part of a tile between global memory and LDS.
 
     With block scales, whose sums are ArchVGPRs, tiles that are only copied use AccVGPRs.
@@ -415,7 +490,7 @@ def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> Regist
     row_bytes, file = element.packed_bytes(t.tile_k), "acc" if problem.scales == "block" and not turned else "arch"
     if by_lines(problem, t):
         row_bytes = half_lines(t) * CACHE_LINE // 2
-    copied = _divide_up(rows * row_bytes, 4 * threads)
+    copied = (2 if aligned_bytes(problem, d, t, name) else 1) * _divide_up(rows * row_bytes, 4 * threads)
     return RegisterRange(f"{name} staging", file, ceil(transposed_words(problem, name, t) / threads) or copied)
 
 

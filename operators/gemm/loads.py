@@ -13,14 +13,11 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-import numpy as np
-
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.operators.cost import choose, largest, minimum
-from simgpu.operators.gemm.edges import run_step
-from simgpu.operators.gemm.limits import LINE_TYPES, atom_of, padded_rows, power_in, side_of
+from simgpu.operators.gemm.limits import LINE_TYPES, aligned_bytes, atom_of, lines_of, loads_begin, padded_rows, power_in, side_of
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.resources import WIDEST
 
@@ -54,20 +51,12 @@ def load_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any, name: str) -> Any
         adjacent = choose(depth < chunk, row_lanes(rows, vec, kind.bytes, True) * vec, rows)
         loads = largest(loads, threads * vec * depth)
     else:
-        vec = power_in(share, power_in(rows, chunk) if across else chunk)
+        vec = choose(aligned_bytes(p, d, t, name) > 0, 1, power_in(share, power_in(rows, chunk) if across else chunk))
     lanes = choose(vec * kind.bytes > WORD, 4, 16)
     group, run = lanes * vec * kind.bytes, minimum(adjacent, lanes * vec) * kind.bytes
     line = pipelines(d.arch).cache_line
-    clocks = choose(run < group, minimum(lanes, 4 * group / run), lines_of(group, gcd(run_step(p, across, is_b), line), line))
+    clocks = choose(run < group, minimum(lanes, 4 * group / run), lines_of(group, loads_begin(p, d, t, name), line))
     return loads / vec / lanes * clocks * (1 if is_b else p.streams_a)
-
-
-def lines_of(run: Any, step: int, line: int) -> Any:
-    """Returns the average number of lines that a run of bytes touches.
-
-    Runs begin at multiples of their own length in rows that begin at multiples of `step` (`limits.cut_line_bytes`).
-    """
-    return (run + line - (np.gcd if isinstance(run, np.ndarray) else gcd)(run, step)) / line
 
 
 def stored_lines(run: Any, row: int) -> Any:

@@ -72,7 +72,14 @@ def preshuffled_layouts():
             yield TileLayout("B", rows, k, rows // 2, 16, 4, 4, 256, True, True, element, operand, panel=16)
 
 
-KINDS = {"plain": plain_layouts, "odd": odd_layouts, "preshuffled": preshuffled_layouts}
+def aligned_layouts():
+    """Yields tiles of 4-byte elements whose loads begin with half a line, or a line, of 64 or 128 bytes."""
+    steps = ((16, 64), (32, 64), (32, 128))
+    for rows, (k, aligned), interleave in itertools.product((32, 64, 96, 128, 160, 256), steps, (False, True)):
+        yield TileLayout("T", rows, k, rows // 2, 16, 4, 4, 256, True, interleave, aligned=aligned)
+
+
+KINDS = {"plain": plain_layouts, "odd": odd_layouts, "preshuffled": preshuffled_layouts, "aligned": aligned_layouts}
 KINDS |= {target: functools.partial(planned_layouts, target) for target in TARGETS}
 
 
@@ -138,9 +145,15 @@ def traced_clocks(layout, stride, line):
     for unit, wave in itertools.product(range(layout.loads), range(layout.threads // 64)):
         row, k = layout.staged_element(np.arange(64 * wave, 64 * wave + 64), unit)
         for level in range(layout.depth):
+            k = behind_line(layout, row, k, stride)
             starts = (row * stride + k if layout.k_contiguous else (k + level) * stride + row) * layout.element
             clocks += sum(group_clocks(starts, (1 << 64) - 1, first, every, width, shift) for first in range(0, 64, every))
     return clocks
+
+
+def behind_line(layout, row, k, stride):
+    """Returns the k that lanes load whose rows begin with a line at k = 0. Rows are `stride` elements apart in memory."""
+    return k - row * stride % (layout.aligned // layout.element) if layout.aligned else k
 
 
 def elements_are_apart(layout):
@@ -163,7 +176,7 @@ def elements_are_staged_once(layout):
         if layout.panel:
             first, (xor, plus) = layout.byte(*layout.staged_element(threads, 0)), layout.write_step(load, 0)
             assert xor == 0 and (layout.byte(row, k) == first + plus).all()
-        elif not layout.transposes:
+        elif not layout.transposes and not layout.aligned:
             place = (threads + load * layout.threads) * layout.vec * layout.element
             assert (layout.byte(row, k) == place).all()
         for j in range(layout.depth):
@@ -222,13 +235,15 @@ def accesses(layout):
     for first in range(0, layout.threads, 64):
         for load in range(layout.loads):
             row, k = layout.staged_element(first + lane, load)
+            k = behind_line(layout, row, k, 333) % layout.k if layout.aligned else k
             for piece in range(layout.vec if layout.transposes else 1):
                 size = (layout.depth if layout.transposes else layout.vec) * layout.element
                 yield "write", size, layout.byte(row + (layout.piece(first + lane, piece) if layout.transposes else 0), k)
 
 
 @pytest.mark.parametrize(("target", "kind"), [
-    *zip(TARGETS, TARGETS), ("gfx942", "odd"), ("gfx90a", "preshuffled"), ("gfx950", "preshuffled"),
+    *zip(TARGETS, TARGETS), ("gfx942", "odd"), ("gfx90a", "preshuffled"), ("gfx950", "preshuffled"), ("gfx908", "aligned"),
+    ("gfx942", "aligned"),
 ])  # fmt: skip
 def test_planned_tiles_have_no_bank_conflicts(target, kind):
     """There are none under the rules of the facts or, for targets without such rules, for consecutive lanes.
@@ -241,7 +256,7 @@ def test_planned_tiles_have_no_bank_conflicts(target, kind):
             count = lds_banks.conflicts(target, what, nbytes, places)
             lost[what] += count
             assert count <= len(lds_banks.phases(target, what, nbytes).phases), (layout, what)
-        assert lost["read"] == 0 and (lost["write"] > 0) == (layout.row_lanes == 16), layout
+        assert lost["read"] == 0 and (lost["write"] > 0) == (layout.transposes and layout.row_lanes == 16), layout
 
 
 def lines_of_16_lanes(layout):

@@ -97,6 +97,28 @@ def effect_of_code(code: bytes, target: str) -> Effect:
     return effect_of(decode(code, 0, target))
 
 
+def lds_use_of(inst: Instruction) -> LdsUse:
+    """Returns how an instruction accesses LDS, `Effect.lds`, without the rest of its effect. A flat one counts as none.
+
+    >>> from simgpu.hardware.isa import decode
+    >>> lds_use_of(decode(bytes.fromhex("00006cd800000001"), 0, "gfx942"))  # ds_read_b32
+    'read'
+    """
+    memory, control = inst.spec.memory, inst.spec.control
+    if inst.spec.encoding == "ds":
+        if memory is not None:
+            return "read" if memory.op == "load" else "write"
+        return "write" if control in (ControlKind.APPEND, ControlKind.CONSUME) else ""
+    if memory is None or not _moves_to_lds(inst):
+        return ""
+    return "write" if memory.op == "load" else "read"
+
+
+def _moves_to_lds(inst: Instruction) -> bool:
+    memory = inst.spec.memory
+    return memory is not None and (memory.lds or bool(inst.mods.get("lds")))
+
+
 def word_sources(inst: Instruction) -> tuple[tuple[Reg, ...], ...]:
     """Returns the registers that each word of the result depends on, if words are computed on their own.
 
@@ -175,15 +197,11 @@ def _prefix_classes(mnemonic: str) -> frozenset[str]:
 
 
 def _ds(inst: Instruction) -> Effect:
-    spec, memory = inst.spec, inst.spec.memory
+    spec = inst.spec
     result = _operand_registers(inst, "vdst")
     reads = {"address": _operand_registers(inst, "addr"), "data": _operand_registers(inst, "data0", "data1")}
     classes = {"ds"}
-    lds: LdsUse = ""
-    if memory is not None:
-        lds = "read" if memory.op == "load" else "write"
-    elif spec.control in (ControlKind.APPEND, ControlKind.CONSUME):
-        lds = "write"
+    lds = lds_use_of(inst)
     if lds == "write":
         classes.add("ds_write")
     if Flag.ADDTID in spec.flags or spec.control in (ControlKind.APPEND, ControlKind.CONSUME):
@@ -212,7 +230,7 @@ def _vmem(inst: Instruction) -> Effect:
     """Returns the effect of a buffer, global, flat or scratch instruction."""
     memory, spec = inst.spec.memory, inst.spec
     assert memory is not None
-    dma = memory.lds or bool(inst.mods.get("lds"))
+    dma = _moves_to_lds(inst)
     classes = {"vmem"}
     reads = {
         "address": _operand_registers(inst, "vaddr", "saddr") if spec.encoding == "flat" else _operand_registers(inst, "vaddr"),
@@ -231,12 +249,10 @@ def _vmem(inst: Instruction) -> Effect:
         returns = memory.op == "atomic" and spec.encoding != "flat" and _returns(inst)
         if returns and isinstance(data, Reg):
             written |= registers_of(data[: max(1, memory.bits // 32)])
-    lds: LdsUse = ""
     if dma:
         classes.add("lds_dma")
         reads["address"] |= {"m0"}
-        lds = "write" if memory.op == "load" else "read"
-    return Effect(register_use(inst.mnemonic, classes, reads, written), queue_of(spec), written, lds, dma)
+    return Effect(register_use(inst.mnemonic, classes, reads, written), queue_of(spec), written, lds_use_of(inst), dma)
 
 
 def _returns(inst: Instruction) -> bool:

@@ -21,7 +21,7 @@ from simgpu.alu.control import NO_EFFECT, RESUMED, Control
 from simgpu.engine.demand import Demand, demand_of
 from simgpu.engine.failures import CheckFailed, name_of
 from simgpu.engine.lowering import ahead
-from simgpu.engine.lowering.handlers import FIXED, compile_handler, falling_through_of, fault
+from simgpu.engine.lowering.handlers import FIXED, compile_handler, falling_through_of, fault, skipping
 from simgpu.engine.lowering.turns import lets_others_on
 from simgpu.engine.numbers import NumberFlow
 from simgpu.engine.workers import running
@@ -471,9 +471,7 @@ class Program:
         lean: True to use a lean handler, if there is one and the complete one is not cached
         """
         if index in self._unneeded or (self.mode.skips and not inst.spec.encoding.startswith("s")):
-            plan = Plan(inst)
-            plan.note("skipped")
-            self._set(index, compile_handler(inst, plan, lambda frame: None, self._batch), [])
+            self._set(index, skipping(inst.spec, self.target, inst.size).address(self._batch), [])
             return [index + inst.size // 4]
         turns = lets_others_on(inst, self._instructions_after(index, inst))
         if inst.spec.kind != "control":

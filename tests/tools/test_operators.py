@@ -13,13 +13,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from simgpu import Device
 from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.operators import Softmax, SoftmaxProblem
+from simgpu.tools.cases.execute import _adopt
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.operators.table import BUILT_IN
 from simgpu.tools.cases.workload import StridedArray, contiguous
 from simgpu.tools.cli import main
 from simgpu.tools.shared.arrays import PIECE, random_array
+from simgpu.tools.shared.inputs import Inputs
 from simgpu.tools.shared.verdict import judge
 from simgpu.tools.tables.read_back import ReadBack
 from tests.support.operator_case import assert_right_in_checked_mode
@@ -114,6 +118,35 @@ def test_floats_that_are_drawn_in_pieces_are_those_of_one_draw(count: int, kind:
     drawn = random_array(np.random.default_rng(5), np.dtype(kind), (count,))
     one = 2 * np.random.default_rng(5).random(count, np.float32) - 1
     assert drawn.dtype == kind and np.array_equal(drawn, one.astype(kind))
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "ties"])
+@pytest.mark.parametrize("kind", [np.float64, ml_dtypes.bfloat16, np.int8, np.uint32])
+@pytest.mark.parametrize("stride", [3, 4])
+def test_an_array_that_is_drawn_in_place_is_one_that_is_filled(stride: int, kind: type, distribution: str) -> None:
+    form = np.dtype(kind), (2, 3), (stride, 1)
+    inputs, again = (Inputs(np.random.default_rng(5), distribution) for _ in range(2))
+    drawn, filled = StridedArray.draw(inputs, *form), StridedArray.empty(*form).fill(again.array(*form[:2]))
+    assert drawn.flat.tobytes() == filled.flat.tobytes() and drawn.strides == filled.strides
+
+
+@pytest.mark.parametrize("compares", [True, False])
+def test_results_are_nan_before_a_launch_if_somebody_compares_them(compares: bool) -> None:
+    form = np.dtype(np.float32), (2, 3), (4, 1)
+    made = StridedArray.for_results(Inputs(np.random.default_rng(5), compares=compares), *form)
+    expected = StridedArray.empty(*form).flat
+    assert np.array_equal(made.flat, expected if compares else 0 * np.nan_to_num(expected), equal_nan=True)
+
+
+def test_a_launch_that_nobody_compares_uses_an_array_in_place() -> None:
+    device, array = Device("mi300x"), aligned_bytes(64).view(np.float32)
+    array[:] = np.arange(16)
+    adopted, copied, odd = (_adopt(device, each) for each in (array, array[1:], array.view(np.uint8)[:63]))
+    assert all(np.array_equal(buffer.download(np.uint8, 60), array.view(np.uint8)[skip : skip + 60])
+               for buffer, skip in ((adopted, 0), (copied, 4), (odd, 0)))  # fmt: skip
+    array[:] = 7
+    assert np.array_equal(adopted.download(), array) and not np.array_equal(copied.download(), array[1:])
+    assert not np.array_equal(odd.download(), array.view(np.uint8)[:63])
 
 
 @pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16])

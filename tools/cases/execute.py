@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from simgpu.engine.allocations import GRANULE
+from simgpu.hardware.arrays import ArrayForm, as_bytes
 from simgpu.hardware.dtypes import dtype
+from simgpu.machine.host_memory import ALIGNMENT
 from simgpu.tools.cases.kept_kernels import emit_or_load
 from simgpu.tools.cases.operators import Operator
 from simgpu.tools.shared.agreement import Agreement, all_exact
@@ -50,15 +53,27 @@ def ready(options: Namespace, compares: bool = True) -> Ready:
     device = simulated_device(options, options.target)
     with progress("making inputs"):
         work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs, compares))
-    buffers = [device.upload(array) for array in work.arrays]
+    buffers = [device.upload(array) if compares else _adopt(device, array) for array in work.arrays]
     return Ready(operator, tree, kernel, work, buffers, asm.Prepared(kernel, device).calls(*buffers))
+
+
+def _adopt(device: Device, array: np.ndarray) -> Buffer:
+    """Returns device memory that is the array's own, so kernels change the array. Copies one that is not aligned as allocations
+    are, or no whole dwords."""
+    from simgpu.engine.device import Buffer
+
+    if array.ctypes.data % ALIGNMENT or array.nbytes % GRANULE:
+        return device.upload(array)
+    buffer = Buffer(device, device.memory.allocate(array.nbytes, data=as_bytes(array)))
+    buffer.form = ArrayForm(array.dtype, array.shape)
+    return buffer
 
 
 def _launch_bytes(operator: Operator, tree: Root, kernel: EmittedKernel) -> int:
     """Upper bound on the host's bytes for a launch without a comparison.
 
-    It counts operands on the host and on the device, scratch memory, a copy of device memory for restoring it, and elements
-    that are drawn in float64 and clipped before they are rounded.
+    It counts operands on the host and on the device, which may share them, scratch memory, a copy of device memory for restoring
+    it, and elements that are drawn in float64 and clipped before they are rounded.
     """
     operands, scratch = operator.operand_bytes(tree.problem), sum(nbytes for _, nbytes in kernel.scratch)
     drawn = 2 * 8 * operands * 8 // dtype(tree.problem.dtype).bits

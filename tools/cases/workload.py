@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simgpu.hardware.dtypes import dtype, pack, unpack
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.operators.error_model import TypicalError
 from simgpu.tools.shared.inputs import Inputs
 from simgpu.tools.shared.verdict import Verdict, judge
@@ -27,8 +28,31 @@ class StridedArray:
     @classmethod
     def empty(cls, kind: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], guard: int = GUARD) -> StridedArray:
         """Makes an array of NaN (of integers, the smallest), including `guard` bytes after the last element."""
-        size = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + guard // kind.itemsize
-        return cls(np.full(size, np.nan if kind.kind not in "iu" else np.iinfo(kind).min, kind), shape, strides)
+        flat = _room(_elements(kind, shape, strides, guard), kind)
+        flat.fill(_nothing(kind))
+        return cls(flat, shape, strides)
+
+    @classmethod
+    def for_results(
+        cls, inputs: Inputs, kind: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], guard: int = GUARD
+    ) -> StridedArray:
+        """Makes an array for results: like `empty`, or of zeros, whose pages the host need not have, if nobody compares results."""
+        if inputs.compares:
+            return cls.empty(kind, shape, strides, guard)
+        return cls(_room(_elements(kind, shape, strides, guard), kind), shape, strides)
+
+    @classmethod
+    def draw(
+        cls, inputs: Inputs, kind: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], guard: int = GUARD
+    ) -> StridedArray:
+        """Makes an array like `empty`, with random elements. Contiguous elements are drawn in place."""
+        if strides != contiguous(shape):
+            return cls.empty(kind, shape, strides, guard).fill(inputs.array(kind, shape))
+        size = math.prod(shape)
+        flat = _room(size + guard // kind.itemsize, kind)
+        inputs.fill(flat[:size].reshape(shape))
+        flat[size:] = _nothing(kind)
+        return cls(flat, shape, strides)
 
     @classmethod
     def row_major(cls, array: np.ndarray) -> StridedArray:
@@ -48,14 +72,10 @@ class StridedArray:
             made = replace(self, flat=self.flat.copy())
             made.view[...] = values
             return made
-        flat, size = np.empty_like(self.flat), math.prod(self.shape)
+        flat, size = _room(self.flat.size, self.flat.dtype), math.prod(self.shape)
         flat[:size].reshape(self.shape)[...] = values
         flat[size:] = self.flat[size:]
         return replace(self, flat=flat)
-
-    def draw(self, inputs: Inputs) -> StridedArray:
-        """Returns a copy with random elements."""
-        return self.fill(inputs.array(self.flat.dtype, self.shape))
 
     def count_touched(self, after: np.ndarray) -> int:
         """Counts the elements outside the view whose bits differ in `after`."""
@@ -85,6 +105,21 @@ class PackedRows(StridedArray):
         """Copy of the elements."""
         rows = self.flat.reshape(*self.shape[:-1], -1)[..., : dtype(self.kind).packed_bytes(self.shape[-1])]
         return unpack(rows, self.kind)
+
+
+def _elements(kind: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], guard: int) -> int:
+    """Returns the elements of an array's memory, `guard` bytes after the last element of the view included."""
+    return 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + guard // kind.itemsize
+
+
+def _room(size: int, kind: np.dtype) -> np.ndarray:
+    """Returns memory for elements, aligned so that `Device.adopt` need not copy it."""
+    return aligned_bytes(size * kind.itemsize).view(kind)
+
+
+def _nothing(kind: np.dtype) -> float:
+    """Returns the value of elements that nobody may read: NaN, of integers the smallest."""
+    return np.nan if kind.kind not in "iu" else np.iinfo(kind).min
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -31,13 +31,21 @@ def array_type(name: str, arch: str = "gfx950") -> np.dtype:
 
 
 def random_array(rng: Generator, kind: np.dtype, shape: Sequence[int]) -> np.ndarray:
-    """Draws floats uniform in [-1, 1); integers uniform in [-100, 100], unsigned ones in [0, 100]."""
-    if kind.kind in "iu":
-        low = 0 if kind.kind == "u" else -INTEGERS_UP_TO
-        return rng.integers(low, INTEGERS_UP_TO, shape, endpoint=True).astype(kind)
-    if kind.itemsize >= 8:
-        return rng.uniform(-1, 1, shape).astype(kind)
+    """Draws an array as `fill_random` does."""
     made = np.empty(shape, kind)
+    fill_random(rng, made)
+    return made
+
+
+def fill_random(rng: Generator, made: np.ndarray) -> None:
+    """Fills a contiguous array with floats uniform in [-1, 1), integers uniform in [-100, 100] or unsigned ones in [0, 100]."""
+    kind = made.dtype
+    if kind.kind in "iu":
+        made[...] = rng.integers(0 if kind.kind == "u" else -INTEGERS_UP_TO, INTEGERS_UP_TO, made.shape, endpoint=True)
+        return
+    if kind.itemsize >= 8:
+        made[...] = rng.uniform(-1, 1, made.shape)
+        return
     flat = made.reshape(-1)
     for first in range(0, flat.size, PIECE):  # in pieces that fit the host's cache
         piece = flat[first : first + PIECE]
@@ -45,7 +53,6 @@ def random_array(rng: Generator, kind: np.dtype, shape: Sequence[int]) -> np.nda
         values *= 2
         values -= 1
         piece[:] = values
-    return made
 
 
 def _counting_array(rng: Generator, kind: np.dtype, shape: Sequence[int]) -> np.ndarray:

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.random import Generator
 
-from simgpu.tools.shared.arrays import random_array
+from simgpu.tools.shared.arrays import fill_random
 
 Shape = Sequence[int]
 
@@ -83,16 +83,26 @@ class Inputs:
     compares: bool = True  # False: nobody compares results, so operands that others determine may be drawn, too
 
     def array(self, kind: np.dtype, shape: Shape) -> np.ndarray:
-        """Draws an array of this type and shape. It is finite, even if the distribution leaves the type's range."""
+        """Draws an array of this type and shape, as `fill` does."""
+        made = np.empty(shape, kind)
+        self.fill(made)
+        return made
+
+    def fill(self, made: np.ndarray) -> None:
+        """Draws the elements of a contiguous array. They are finite, even if the distribution leaves the type's range."""
         if self.distribution == "uniform":
-            return random_array(self.rng, kind, shape)
+            fill_random(self.rng, made)
+        else:
+            made[...] = self._elements(made.dtype, made.shape)
+
+    def _elements(self, kind: np.dtype, shape: Shape) -> np.ndarray:
         chosen = INPUTS[self.distribution]
         if kind.kind in "iu":
             if self.distribution == "one-hot":
-                return _one_hot(self.rng, shape).astype(kind)
+                return _one_hot(self.rng, shape)
             held = np.iinfo(kind)
             low, high = max(held.min, chosen.integers[0]), min(held.max, chosen.integers[1])
-            return self.rng.integers(low, high, shape, endpoint=True).astype(kind)
+            return self.rng.integers(low, high, shape, endpoint=True)
         limits = ml_dtypes.finfo(kind)
         x = chosen.floats(self.rng, shape)
         if chosen.smallest:

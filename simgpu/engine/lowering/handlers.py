@@ -10,6 +10,7 @@ from llvmlite import ir
 from simgpu.alu import register_indexing, salu, valu
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.spec import Spec
 from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
 from simgpu.machine.frame import Frame, Hooks
@@ -47,6 +48,15 @@ def falling_through_of(
     """Returns `falling_through` of an instruction's bytes. Kernels repeat most of their instructions, in unrolled steps and from
     kernel to kernel."""
     return falling_through(decode(code, 0, target), mode, checks, turns, releases)
+
+
+@functools.cache
+def skipping(spec: Spec, target: str, size: int) -> Handler:
+    """Returns the handler that does nothing instead of an instruction. size: the instruction's, in bytes."""
+    inst = Instruction(spec, target, "", {}, size=size)
+    plan = Plan(inst)
+    plan.note("skipped")
+    return Handler(inst, plan, lambda frame: None)
 
 
 def compile_handler(

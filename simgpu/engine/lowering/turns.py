@@ -14,7 +14,7 @@ from typing import Literal
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effect import LdsUse
-from simgpu.hardware.timing_rules.effects import effect_of
+from simgpu.hardware.timing_rules.effects import lds_use_of
 from simgpu.hardware.timing_rules.waits import awaited_counters
 
 AHEAD = 64  # instructions that are examined
@@ -43,7 +43,7 @@ def lds_use(inst: Instruction) -> LdsUse:
     memory = inst.spec.memory
     if memory is not None and memory.space == "flat":
         return "read" if memory.op == "load" else "write"
-    return effect_of(inst).lds if memory is not None or inst.spec.encoding == "ds" else ""
+    return lds_use_of(inst)
 
 
 def _next_lds_use(behind: Iterable[Instruction]) -> Literal["read", "write", "meets", "else"]:

@@ -20,7 +20,7 @@ from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa import decode, decode_all
 from simgpu.hardware.isa.code.decode import table
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.hardware.timing_rules.effects import effect_of
+from simgpu.hardware.timing_rules.effects import effect_of, lds_use_of
 from simgpu.hardware.timing_rules.waits import DS, FLAT, MESSAGE, SMEM, VM, queue_of
 from simgpu.operators import (
     AttentionProblem,
@@ -62,6 +62,7 @@ def test_every_instruction_has_an_effect(target: str) -> None:
         assert effect.pending <= effect.access.writes, inst
         assert effect.queue is not None or not effect.pending, inst
         assert effect.access.states >= 1
+        assert effect.lds == lds_use_of(inst), inst
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])

@@ -64,10 +64,10 @@ def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, inpu
     p = tree.problem
     kind, of_cache = array_type(p.dtype, arch), array_type(p.dtype_kv, arch)
     cache, taken = _cache(p, inputs)
-    given = [StridedArray.row_major(inputs.array(kind, p.q_shape))]
+    given = [StridedArray.draw(inputs, kind, p.q_shape, contiguous(p.q_shape))]
     for shape in (p.k_shape, p.v_shape):
         if not p.page:
-            given.append(StridedArray.row_major(inputs.array(of_cache, shape)))
+            given.append(StridedArray.draw(inputs, of_cache, shape, contiguous(shape)))
             continue
         pool = inputs.array(of_cache, (len(taken), p.page, p.kv_heads, shape[-1]))
         given.append(StridedArray.row_major(np.where(taken[..., None, None], pool, np.nan).astype(of_cache)))
@@ -79,7 +79,8 @@ def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, inpu
     given += [StridedArray.row_major(np.asarray(array)) for array in vars(cache).values() if array is not None]
     kinds = array_type(p.dtype_c, arch), np.dtype(np.float32)
     written = [
-        StridedArray.empty(kind, shape, contiguous(shape)) for kind, shape in zip(kinds, (p.r_shape, p.lse_shape), strict=True)
+        StridedArray.for_results(inputs, kind, shape, contiguous(shape))
+        for kind, shape in zip(kinds, (p.r_shape, p.lse_shape), strict=True)
     ]
     rows = max(1, BLOCK_SCORES // (p.batch * p.heads * p.lk))
     blocks = tuple(Extent.whole(p.lq).split(rows))

@@ -44,17 +44,17 @@ def _workload(tree: AttentionBackward, arch: str, inputs: Inputs) -> Workload:
     """
     p = tree.problem
     kind, single = array_type(p.dtype, arch), np.dtype(np.float32)
-    empty = {
-        name: StridedArray.empty(kind if p.bytes_of(name) == kind.itemsize else single, shape, contiguous(shape), guard=0)
-        for name, shape in p.shapes.items()
-    }
-    drawn = {name: empty[name].draw(inputs) for name in ("Q", "K", "V", "dO", *(() if inputs.compares else ("O", "L")))}
+    kinds = {name: kind if p.bytes_of(name) == kind.itemsize else single for name in p.shapes}
+    forms = {name: (kinds[name], shape, contiguous(shape), 0) for name, shape in p.shapes.items()}
+    random = ("Q", "K", "V", "dO", *(() if inputs.compares else ("O", "L")))
+    drawn = {name: StridedArray.draw(inputs, *forms[name]) for name in random}
     q, k, v = (drawn[name].view for name in "QKV")
     rows = max(1, BLOCK_SCORES // (p.batch * p.heads * p.lk))
     blocks = tuple(Extent.whole(p.lq).split(rows))
     forward = {"O": (reference.attention, (q, k, v)), "L": (reference.attention_lse, (q, k))}
     for name, (make, arrays) in forward.items() if inputs.compares else ():
-        drawn[name] = empty[name].fill(np.concatenate([make(p, *arrays, queries=block) for block in blocks], axis=2))  # type: ignore[operator]
+        whole = np.concatenate([make(p, *arrays, queries=block) for block in blocks], axis=2)  # type: ignore[operator]
+        drawn[name] = StridedArray.empty(*forms[name]).fill(whole)
     given = tuple(drawn[name].view for name in ("Q", "K", "V", "O", "dO", "L"))
     names = list(p.shapes)
 
@@ -70,9 +70,9 @@ def _workload(tree: AttentionBackward, arch: str, inputs: Inputs) -> Workload:
         ExpectedOperand(names.index(name), lambda name=name: gradients()[name], lambda name=name: bounds()[name])  # type: ignore[misc]
         for name in ("dK", "dV")
     )
+    operands = (drawn[name] if name in drawn else StridedArray.for_results(inputs, *forms[name]) for name in names)
     return Workload(
-        tuple(drawn.get(name, empty[name]) for name in names), names.index("dQ"),
-        lambda: gradients()["dQ"], lambda: bounds()["dQ"],
+        tuple(operands), names.index("dQ"), lambda: gradients()["dQ"], lambda: bounds()["dQ"],
         lambda: reference.attention_backward_typical_error(p, *given, arch=arch), beside=beside,
     )  # fmt: skip
 

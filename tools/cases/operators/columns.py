@@ -28,8 +28,8 @@ def _workload(tree: Columns, arch: str, inputs: Inputs) -> Workload:
     """Draws X. Arrays end at their last element, so that reads beyond it are found."""
     p = tree.problem
     assert p.ldx
-    x = StridedArray.empty(array_type(p.dtype, arch), (p.m, p.n), (p.ldx, 1), guard=0).draw(inputs)
-    y = StridedArray.empty(np.dtype(np.float32), (1, p.n), contiguous((1, p.n)), guard=0)
+    x = StridedArray.draw(inputs, array_type(p.dtype, arch), (p.m, p.n), (p.ldx, 1), guard=0)
+    y = StridedArray.for_results(inputs, np.dtype(np.float32), (1, p.n), contiguous((1, p.n)), guard=0)
     return Workload(
         (x, y), 1, lambda: reference.columns(p, x.view), lambda: reference.columns_error_bound(p, x.view), lambda: None,
     )  # fmt: skip

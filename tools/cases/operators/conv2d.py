@@ -52,7 +52,7 @@ def _conv2d_workload(packed: bool, tree: Conv2d, arch: str, inputs: Inputs) -> W
     """Draws X, W, Y and the bias. packed: the filter is packed by `operators.packed_filter`, for matrix instructions."""
     p = tree.problem
     x, w = (inputs.array(array_type(p.dtype, arch), shape) for shape in p.shapes[:2])
-    y = StridedArray.empty(array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
+    y = StridedArray.for_results(inputs, array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
     operands = [StridedArray.row_major(x), StridedArray.row_major(packed_filter(tree.plan, w) if packed else w), y]
     bias = None
     if p.bias:

@@ -43,25 +43,22 @@ def _workload(tree: FusedTree, arch: str, inputs: Inputs) -> Workload:
     p, gemm = tree.problem, tree.problem.gemm
     strides = (gemm.lda, gemm.ldb, gemm.ldc)
     kinds = array_type(p.dtype, arch), array_type(p.dtype, arch), array_type(p.dtype_c, arch)
-    a, b, c = (
-        StridedArray.empty(kind, shape, (stride, 1), guard=0)
-        for kind, shape, stride in zip(kinds, gemm.stored_shapes, strides, strict=True)
-    )
-    a, b = a.draw(inputs), b.draw(inputs)
+    forms = [(kind, shape, (stride, 1), 0) for kind, shape, stride in zip(kinds, gemm.stored_shapes, strides, strict=True)]
+    a, b = (StridedArray.draw(inputs, *form) for form in forms[:2])
     more: dict[str, StridedArray] = {}
     if p.bias:
         more["bias"] = _draw(array_type(gemm.dtype_addend, arch), (p.n,), inputs)
     if p.residual:
-        more["residual"] = c.draw(inputs)
+        more["residual"] = StridedArray.draw(inputs, *forms[2])
     for name in p.columns:
         more[name] = _draw(array_type("f32", arch), (p.n,), inputs)
     for name in p.matrices:
-        more[name] = a.draw(inputs)
+        more[name] = StridedArray.draw(inputs, *forms[0])
     for name in p.vectors:
         more[name] = _draw(array_type(p.dtype, arch), (p.k,), inputs)
     given = {"a": a.view, "b": b.view, **{name: operand.view for name, operand in more.items()}}
     return Workload(
-        (a, b, c, *more.values()), 2, lambda: reference.fused(p, arch=arch, **given),
+        (a, b, StridedArray.for_results(inputs, *forms[2]), *more.values()), 2, lambda: reference.fused(p, arch=arch, **given),
         lambda: reference.fused_error_bound(p, arch=arch, **given), lambda: None,
     )  # fmt: skip
 
@@ -77,4 +74,4 @@ def _matrices(tree: FusedTree, work: Workload) -> Matrices:
 
 
 def _draw(kind: Any, shape: tuple[int, ...], inputs: Inputs) -> StridedArray:
-    return StridedArray.empty(kind, shape, contiguous(shape), guard=0).draw(inputs)
+    return StridedArray.draw(inputs, kind, shape, contiguous(shape), guard=0)

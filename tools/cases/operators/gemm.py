@@ -58,25 +58,25 @@ def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workloa
     reads_c = p.beta != 0
     kinds = array_type(p.dtype, arch), array_type(p.dtype_b, arch), array_type(p.dtype_c, arch)
     outer, groups = () if p.batch == 1 else (p.batch,), (p.groups,) * bool(p.groups)
-    operands = []
+    forms: list[tuple[np.dtype, tuple[int, ...], tuple[int, ...], int]] = []
     outers, strides = (outer, outer + groups, outer), (p.lda, p.ldb, p.ldc)
     for kind, around, (rows, columns), stride in zip(kinds, outers, p.stored_shapes, strides, strict=True):
         assert stride
         apart = (*((rows * stride,) if around else ()), stride, 1)
-        operands.append(StridedArray.empty(kind, (*around, rows, columns), apart, guard=0))
-    c = operands[2].draw(inputs) if reads_c else operands[2]
+        forms.append((kind, (*around, rows, columns), apart, 0))
+    c = StridedArray.draw(inputs, *forms[2]) if reads_c else StridedArray.for_results(inputs, *forms[2])
     more: dict[str, StridedArray] = {}
     if p.scales == "mx":
         a, b, *factors = _mx_operands(p, arch, inputs)
     else:
-        a, b = operands[0].draw(inputs), operands[1].draw(inputs)
+        a, b = (StridedArray.draw(inputs, *form) for form in forms[:2])
         wholes = ((*around, *shape) for around, shape in zip(outers, p.scale_shapes or (), strict=False))
         factors = [StridedArray.row_major(inputs.rng.uniform(0.25, 2, whole).astype(np.float32)) for whole in wholes]
     if p.bias:
         whole = (*groups, p.n)
-        more["bias"] = StridedArray.empty(array_type(p.dtype_addend, arch), whole, contiguous(whole), guard=0).draw(inputs)
+        more["bias"] = StridedArray.draw(inputs, array_type(p.dtype_addend, arch), whole, contiguous(whole), guard=0)
     if p.residual:
-        more["residual"] = operands[2].draw(inputs)
+        more["residual"] = StridedArray.draw(inputs, *forms[2])
     more |= zip(("scale_a", "scale_b"), factors, strict=False)
     if p.groups:
         rows_of = inputs.rng.multinomial(p.m, inputs.rng.dirichlet(np.ones(p.groups)))

@@ -39,8 +39,8 @@ def _workload(tree: RowTree, arch: str, inputs: Inputs) -> Workload:
     operands = {}
     for name, shape in (*p.read.items(), *p.written.items()):
         apart = (strides[name], 1) if name in strides else contiguous(shape)
-        made = StridedArray.empty(array_type(p.type_of(name), arch), shape, apart, guard=0)
-        operands[name] = made.draw(inputs) if name in p.read else made
+        form = array_type(p.type_of(name), arch), shape, apart
+        operands[name] = (StridedArray.draw if name in p.read else StridedArray.for_results)(inputs, *form, guard=0)
     given = {name.lower() if name == "X" else name: operands[name].view for name in p.read}
     order = list(operands)
 

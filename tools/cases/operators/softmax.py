@@ -32,10 +32,10 @@ def _softmax_workload(tree: Softmax, arch: str, inputs: Inputs) -> Workload:
     p = tree.problem
     assert p.ldx and p.ldy
     shape = p.rows, p.n
-    x = StridedArray.empty(array_type(p.dtype, arch), shape, (p.ldx, 1)).draw(inputs)
+    x = StridedArray.draw(inputs, array_type(p.dtype, arch), shape, (p.ldx, 1))
     keep = inputs.rng.random(shape) < 0.5 if p.mask else None
     mask = () if keep is None else (StridedArray.row_major(keep.astype(np.uint8)),)
-    y = StridedArray.empty(array_type(p.element_y.name, arch), shape, (p.ldy, 1))
+    y = StridedArray.for_results(inputs, array_type(p.element_y.name, arch), shape, (p.ldy, 1))
     return Workload(
         (x, y, *mask), 1, lambda: reference.softmax(p, x.view, keep), lambda: reference.softmax_error_bound(p, x.view, keep),
         lambda: reference.softmax_typical_error(p, x.view, keep, arch),

@@ -27,8 +27,8 @@ def _workload(tree: Transpose, arch: str, inputs: Inputs) -> Workload:
     """Draws X. Arrays end at their last element, so that reads beyond it are found."""
     p, kind = tree.problem, array_type(tree.problem.dtype, arch)
     assert p.ldx and p.ldy
-    x = StridedArray.empty(kind, (p.m, p.n), (p.ldx, 1), guard=0).draw(inputs)
-    y = StridedArray.empty(kind, (p.n, p.m), (p.ldy, 1), guard=0)
+    x = StridedArray.draw(inputs, kind, (p.m, p.n), (p.ldx, 1), guard=0)
+    y = StridedArray.for_results(inputs, kind, (p.n, p.m), (p.ldy, 1), guard=0)
     return Workload((x, y), 1, lambda: reference.transpose(p, x.view), lambda: np.zeros((p.n, p.m)), lambda: None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -35,3 +35,15 @@ def double(x: Any) -> Any:
     out = torch.empty_like(x)
     kernels.vector_add[(1,)](x, x, out, x.numel(), BLOCK=64)
     return out
+
+
+def assert_simulated(session: Any, function: Callable[..., Any], *given: Any, tolerance: float = 0.0) -> None:
+    """Asserts that a function has the CPU's results and types, and that the host computed no operator of it."""
+    wanted = function(*(one.cpu() for one in given))
+    before = {name: use.host for name, use in session.operators.items()}
+    got = function(*(one.cuda() for one in given))
+    on_host = {name for name, use in session.operators.items() if use.host > before.get(name, 0)}
+    assert not on_host
+    for one, other in zip(wanted if isinstance(wanted, tuple) else (wanted,), got if isinstance(got, tuple) else (got,)):
+        assert one.dtype == other.dtype and other.is_cuda
+        torch.testing.assert_close(other.cpu(), one, rtol=tolerance, atol=tolerance, equal_nan=True)

@@ -48,6 +48,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
         "_C._EnableTorchFunction", "overrides._get_current_function_mode_stack", "utils._device._device_constructors",
         "utils._python_dispatch.TorchDispatchMode", "utils._python_dispatch._get_current_dispatch_mode_stack",
     ),
+    "operators that PyTorch writes as simpler ones": ("_decomp.get_decompositions",),
     "all else: the engine, `repr`, arguments of `Module.to`, keys of a kernel, checkpoints": (
         "autograd.Variable._execution_engine", "_tensor_str._str", "_C._nn._parse_to", "_C._dispatch_keys",
         "utils.checkpoint._allowed_determinism_checks_to_fns",

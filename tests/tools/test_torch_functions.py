@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
 
-from tests.support.pretended_gpu import pretended_gpu, simgpu, simulated_session, torch  # noqa: F401  (the fixture)
+from tests.support.pretended_gpu import assert_simulated, simulated_session, torch  # noqa: F401  (the fixture)
 
 functional = torch.nn.functional
 INF, NAN = torch.inf, torch.nan
@@ -18,17 +18,6 @@ OTHERS = torch.tensor([1.0, 2.5, -0.0, 1.0, INF, INF, 1.1e-42, 3.5, NAN, 0.0])
 INTEGERS = torch.tensor([2**53 + 1, -7, 0, 5, -(2**62), 9])
 DIVISORS = torch.tensor([2**53, 2, -3, -5, 7, 9])
 IMAGES = torch.randn(2, 3, 9, 7, generator=torch.Generator().manual_seed(4))
-
-
-def assert_simulated(session: Any, function: Callable[..., Any], *given: Any, tolerance: float = 0.0) -> None:
-    """Asserts that a function has the CPU's results and types, and that the host computed no operator of it."""
-    wanted = function(*(one.cpu() for one in given))
-    before = {name: use.host for name, use in session.operators.items()}
-    got = function(*(one.cuda() for one in given))
-    assert {name for name, use in session.operators.items() if use.host > before.get(name, 0)} == set()
-    for one, other in zip(wanted if isinstance(wanted, tuple) else (wanted,), got if isinstance(got, tuple) else (got,)):
-        assert one.dtype == other.dtype and other.is_cuda
-        torch.testing.assert_close(other.cpu(), one, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])

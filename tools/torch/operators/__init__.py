@@ -9,6 +9,9 @@
     choices.py       choices of GPUs among equal elements
     simulated.py     SIMGPU_OPERATORS=simulated: operators by simgpu's own kernels, counted
     kernels.py       these kernels: emitted once a problem, launched on operands
+    decompositions.py  operators by simpler ones: PyTorch's decompositions, each of a list
+    compositions.py  those that PyTorch has no decomposition of
+    grids.py         grid_sample and its gradients among them
     gemms.py         matrix products
     convolutions.py  convolutions and their gradients
     rows.py          softmaxes, norms and their gradients

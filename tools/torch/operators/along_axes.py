@@ -112,6 +112,29 @@ def _running(unit: int) -> Callable[..., Tensor]:
     return running
 
 
+def _running_extreme(largest: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Returns `cummax` or `cummin`."""
+
+    def running_extreme(call: Call, values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        axes = _axes(values, dim)
+        rows = _rows(values, axes)
+        rows = rows.view(torch.uint8) if values.dtype == torch.bool else rows
+        found = torch.empty_like(rows), torch.empty_like(rows, dtype=torch.int64)
+        call.run(sources.running_extremes, (len(rows),), rows, *found, rows.shape[1], constants=(largest, _block(rows.shape[1])))
+        return _move_back(found[0].view(values.dtype), values, axes), _move_back(found[1], values, axes)
+
+    return running_extreme
+
+
+def _running_log_sums(call: Call, values: Tensor, dim: int) -> Tensor:
+    serve(values, *_REAL)
+    axes = _axes(values, dim)
+    rows = _rows(values, axes)
+    out = torch.empty_like(rows, dtype=torch.float32 if values.dtype in FLOATS else values.dtype)
+    call.run(sources.running_log_sums, (len(rows),), rows, out, rows.shape[1], constants=(_block(rows.shape[1]),))
+    return _move_back(out.to(values.dtype), values, axes)
+
+
 def _move_back(rows: Tensor, like: Tensor, axes: Sequence[int]) -> Tensor:
     """Returns the rows of `_rows`, whatever their length, in the order of axes of their argument."""
     if not axes:
@@ -254,5 +277,6 @@ ALONG_AXES: dict[str, Callable[..., Any]] = {
     "aten::cumsum": _running(0), "aten::cumprod": _running(1), "aten::logsumexp": _log_sums,
     "aten::var.correction": _variance, "aten::std.correction": _deviation, "aten::var_mean.correction": _variance_and_mean,
     "aten::linalg_vector_norm": _norm, "aten::_foreach_norm.Scalar": _norms,
+    "aten::cummax": _running_extreme(True), "aten::cummin": _running_extreme(False), "aten::logcumsumexp": _running_log_sums,
     "aten::sort": _sort, "aten::sort.stable": _sort_stable, "aten::topk": _topk,
 }  # fmt: skip

@@ -92,6 +92,8 @@ def _angles(a, NAME: tl.constexpr):  # type: ignore[no-untyped-def]
         found = libdevice.sinh(a)
     elif NAME == "cosh":
         found = libdevice.cosh(a)
+    elif NAME == "tanh":
+        found = libdevice.tanh(a)
     elif NAME == "asinh":
         found = libdevice.asinh(a)
     elif NAME == "acosh":

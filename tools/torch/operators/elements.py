@@ -124,7 +124,7 @@ _div = _binary("div", _div_number)
 
 
 def _sub(call: Call, x: Any, other: Any, alpha: float = 1) -> Tensor:
-    if _is_number(x) and not _is_number(other):
+    if not isinstance(x, Tensor) or (_is_number(x) and not _is_number(other)):
         if alpha != 1:
             raise OnHost("of a number and a scaled tensor")
         return _compute(call, "subtract_from", other, numbers=_numbers(x))

@@ -72,8 +72,8 @@ def _arithmetic(name: str, operator: str) -> Callable[..., Tensor]:
             kind = torch.get_default_dtype()
         if kind in FLOATS:
             return of_floats(call, *(_as_float(one, kind) for one in (x, other)), **options)  # type: ignore[no-any-return]
-        if options.get("alpha", 1) != 1:
-            raise OnHost("of a scaled operand")
+        if (factor := options.get("alpha", 1)) != 1:
+            other = _compute(call, "mul", other, factor, kind, kind)
         if kind == torch.bool and name not in _OF_TRUTH:
             raise OnHost("of truth values")
         return _compute(call, _OF_TRUTH[name] if kind == torch.bool else name, x, other, kind, kind)
@@ -210,8 +210,8 @@ def _power(call: Call, x: Any, exponent: Any) -> Tensor:
 
 
 _FUNCTIONS = (
-    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma",
-    "exp2", "expm1", "log2", "log10", "log1p", "exp", "log", "sqrt", "rsqrt", "reciprocal",
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv",
+    "lgamma", "exp2", "expm1", "log2", "log10", "log1p", "exp", "log", "sqrt", "rsqrt", "reciprocal",
 )  # fmt: skip
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _BITS = ("bitwise_and", "bitwise_or", "bitwise_xor")

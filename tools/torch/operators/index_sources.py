@@ -91,6 +91,64 @@ def running(x, out, n, UNIT: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore
 
 
 @JITFunction
+def _last_larger(a, at_a, b, at_b):  # type: ignore[no-untyped-def]
+    """NaN is the largest; of equal elements, the last."""
+    before = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (at_a > at_b))
+    return tl.where(before, a, b), tl.where(before, at_a, at_b)
+
+
+@JITFunction
+def _last_smaller(a, at_a, b, at_b):  # type: ignore[no-untyped-def]
+    """NaN is the smallest; of equal elements, the last."""
+    before = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (at_a > at_b))
+    return tl.where(before, a, b), tl.where(before, at_a, at_b)
+
+
+@JITFunction
+def running_extremes(x, values, indices, n, LARGEST: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Finds, for each element of a row of n, the largest or smallest element up to it, and its index: of equal ones the last.
+
+    Lanes past the end read the last element.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    best, where = tl.load(x + row * n), tl.full((), 0, tl.int32)
+    for first in range(0, n, BLOCK):
+        lane = first + tl.arange(0, BLOCK)
+        at = tl.minimum(lane, n - 1)
+        own = tl.load(x + row * n + at)
+        if LARGEST:
+            found, places = tl.associative_scan((own, at), 0, _last_larger)
+            found, places = _last_larger(best, where, found, places)
+            best, where = tl.reduce((found, places), 0, _last_larger)
+        else:
+            found, places = tl.associative_scan((own, at), 0, _last_smaller)
+            found, places = _last_smaller(best, where, found, places)
+            best, where = tl.reduce((found, places), 0, _last_smaller)
+        tl.store(values + row * n + lane, found, lane < n)
+        tl.store(indices + row * n + lane, places, lane < n)
+
+
+@JITFunction
+def _log_plus(a, b):  # type: ignore[no-untyped-def]
+    """Returns log(exp(a) + exp(b))."""
+    most, least = tl.where((a > b) | (a != a), a, b), tl.where((a > b) | (a != a), b, a)
+    return tl.where(most == least, most + 0.6931471805599453, most + libdevice.log1p(libdevice.exp(least - most)))
+
+
+@JITFunction
+def running_log_sums(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Computes, for each element of a row of n, the logarithm of the sum of exponentials up to it."""
+    row = tl.program_id(0).to(tl.int64)
+    before = tl.full((1,), float("-inf"), out.dtype.element_ty)
+    for first in range(0, n, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        values = tl.load(x + row * n + at, at < n, float("-inf")).to(out.dtype.element_ty)
+        found = _log_plus(tl.associative_scan(values, 0, _log_plus), before)
+        before = _log_plus(before, tl.reduce(values, 0, _log_plus))
+        tl.store(out + row * n + at, found, at < n)
+
+
+@JITFunction
 def log_sums(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Computes the logarithm of the sum of exponentials of each row of n."""
     row = tl.program_id(0).to(tl.int64)

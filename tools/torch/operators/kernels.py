@@ -64,6 +64,10 @@ class OnHost(Exception):
     """Raised for a call that no kernel of simgpu serves; its text is the reason. The host computes it."""
 
 
+class OfType(OnHost):
+    """Raised for an operand of a type that the kernel does not serve; those of simpler operators may."""
+
+
 class NothingToCompute(OnHost):
     """Raised for an operand without elements: a GPU would have nothing to compute, and the host at most fills a result."""
 
@@ -98,7 +102,7 @@ def emit_code(problem: Any, board: str, emit: Callable[[Any], EmittedKernel] = a
 def serve(tensor: Tensor, *served: torch.dtype) -> None:
     """Raises OnHost for a tensor of a type that is not among the served ones, and for one that is no plain elements in memory."""
     if tensor.dtype not in served:
-        raise OnHost(f"of {str(tensor.dtype).removeprefix('torch.')}")
+        raise OfType(f"of {str(tensor.dtype).removeprefix('torch.')}")
     if tensor.layout is not torch.strided:
         raise OnHost(f"of layout {str(tensor.layout).removeprefix('torch.')}")
     if not tensor.numel():

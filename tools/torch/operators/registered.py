@@ -23,7 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from simgpu.tools.torch.cuda.graphs import CUDAGraph, GraphCapture
 from simgpu.tools.torch.environment import simulates
 from simgpu.tools.torch.operators.accumulation import PRODUCTS, WIDE, computes_in_f32, in_f32, is_sampling, not_computed
-from simgpu.tools.torch.operators.attention import COMPOSED
 from simgpu.tools.torch.operators.on_gpus import NAMES, ON_GPUS
 from simgpu.tools.torch.places import (
     GPU,
@@ -235,13 +234,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
         composed of; NotImplemented if it has neither."""
         from simgpu.tools.torch.operators import simulated  # half a second of imports
 
-        name = func.name()
-        decomposes = name in COMPOSED or (name not in simulated.KERNELS and func._can_decompose())
-        found = simulated.call(func, args, given, decomposes)
-        if found is not NotImplemented or not decomposes:
-            return found
-        with self:
-            return COMPOSED.get(name, func.decompose)(*args, **given)
+        return simulated.call(func, args, given, self)
 
     def _call_subclass(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
         """Returns the result of an operator that a class of tensors computes: it sees the GPU, and gets the device that a move

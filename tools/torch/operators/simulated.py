@@ -6,8 +6,11 @@ a summary can name them. Views, copies and new tensors compute nothing and are n
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,24 +18,28 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import debug_unwrap
 
+from simgpu.hardware.errors import SimError
 from simgpu.operators import AttentionProblem
 from simgpu.tools.torch.operators.accumulation import plain_overload
 from simgpu.tools.torch.operators.activations import ACTIVATIONS
 from simgpu.tools.torch.operators.along_axes import ALONG_AXES
-from simgpu.tools.torch.operators.attention import FUSED
+from simgpu.tools.torch.operators.attention import COMPOSED, FUSED
 from simgpu.tools.torch.operators.channel_norms import CHANNEL_NORMS
+from simgpu.tools.torch.operators.compositions import IN_PLACE
 from simgpu.tools.torch.operators.convolutions import CONVOLUTIONS
+from simgpu.tools.torch.operators.decompositions import decomposition_of, out_of_place
 from simgpu.tools.torch.operators.draws import DRAWS
 from simgpu.tools.torch.operators.elements import ELEMENTS
 from simgpu.tools.torch.operators.functions import FUNCTIONS
 from simgpu.tools.torch.operators.gemms import GEMMS
 from simgpu.tools.torch.operators.indexing import INDEXING
 from simgpu.tools.torch.operators.interpolation import INTERPOLATION
-from simgpu.tools.torch.operators.kernels import FLOATS, Call, NothingToCompute, OnHost, pose, type_of
+from simgpu.tools.torch.operators.kernels import FLOATS, POINTEES, Call, NothingToCompute, OfType, OnHost, pose, type_of
 from simgpu.tools.torch.operators.losses import LOSSES
 from simgpu.tools.torch.operators.norms import rms_norm_backward, wide
 from simgpu.tools.torch.operators.pooling import POOLING
 from simgpu.tools.torch.operators.rows import ROWS
+from simgpu.tools.torch.places import tensors_in
 from simgpu.triton.driver import active_driver
 from simgpu.triton.usage import OperatorUse
 
@@ -42,7 +49,7 @@ _MOVES = (
     "scalar_tensor", "zero_", "fill_", "clone", "copy_", "_to_copy", "lift_fresh", "_local_scalar_dense", "_unsafe_view",
     "_reshape_alias", "detach", "resize_", "set_", "_has_same_storage_numel", "cat", "stack", "constant_pad_nd", "item", "is_",
     "equal", "record_stream", "flip", "roll", "repeat", "select_backward", "slice_backward", "select_scatter", "slice_scatter",
-    "unsafe_split", "diagonal_scatter", "diagonal_copy", "diag_embed", "pixel_shuffle", "pixel_unshuffle",
+    "unsafe_split", "_foreach_copy", "diagonal_scatter", "diagonal_copy", "diag_embed", "pixel_shuffle", "pixel_unshuffle",
 )  # fmt: skip
 
 
@@ -73,14 +80,34 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Way:
+    """Functions that compute an operator.
+
+    kernel: of its plain overload. composed: computes the plain overload by other operators. in_place: the first argument is the
+    result; names: of tensors that results are stored in. whole: computes the operator as it is by others.
+    """
+
+    kernel: Callable[..., Any] | None
+    composed: Callable[..., Any] | None
+    in_place: bool
+    names: tuple[str, ...]
+    whole: Callable[..., Any] | None
+
+
 @functools.cache
-def _overload(func: Any) -> tuple[Callable[..., Any] | None, bool, tuple[str, ...]]:
-    """Returns the function of an operator, if it has one, whether its first argument is its result, and the names of tensors that
-    it stores its results in."""
+def _way_of(func: Any) -> _Way:
+    """Returns how an operator is computed."""
     plain, names = plain_overload(func)
     operator, dot, overload = plain.name().partition(".")
-    in_place = operator.endswith("_") and (operator[:-1] + dot + overload) in KERNELS
-    return KERNELS.get(operator[:-1] + dot + overload if in_place else plain.name()), in_place, names
+    in_place = operator.endswith("_") and not operator.endswith("__")
+    kernel = KERNELS.get(operator[:-1] + dot + overload if in_place else plain.name())
+    copying = out_of_place(plain) if in_place else plain
+    composed = None if copying is None else decomposition_of(copying)
+    whole = COMPOSED.get(func.name()) or IN_PLACE.get(func.name())
+    if whole is None and func.name() not in KERNELS and func._can_decompose():
+        whole = func.decompose
+    return _Way(kernel, composed, in_place, names, whole)
 
 
 @functools.cache
@@ -91,52 +118,80 @@ def _computes(func: Any) -> bool:
     return not views and not func.name().removeprefix("aten::").startswith(_MOVES)
 
 
-def call(func: Any, args: Sequence[Any], given: Mapping[str, Any], decomposes: bool) -> Any:
+def call(func: Any, args: Sequence[Any], given: Mapping[str, Any], mode: AbstractContextManager[Any]) -> Any:
     """Returns the result of an operator on the simulated GPU, and counts the call; NotImplemented if the host is to compute it.
 
-    decomposes: it will be computed by other operators instead, which are counted.
+    mode: within it, operators that this one is composed of come here; they are counted instead.
     """
-    name = func.name()
-    function, in_place, names = _overload(func)
-    if function is None:
-        if not decomposes and _computes(func):
-            use_of(name).host += 1
-        return NotImplemented
-    use = use_of(name)
-    try:
-        found = function(Call(use), *args, **{key: value for key, value in given.items() if key not in names})
-        if in_place:
-            return _write(use, func, args[0], found)
-        if names:
-            return _store(use, [given[one] for one in names], found)
-    except OnHost as reason:
-        if not decomposes and not isinstance(reason, NothingToCompute):
-            use.host += 1
+    way, reason = _way_of(func), None
+    if way.kernel is not None:
+        use = use_of(func.name())
+        try:
+            found = way.kernel(Call(use), *args, **_without(given, way.names))
+            stored = _deliver(func, way, args, given, found)
+            use.simulated += 1
+            return stored
+        except OnHost as error:
+            reason = error
+    if way.whole is not None:
+        with mode:
+            return way.whole(*args, **given)
+    if (way.kernel is None or isinstance(reason, OfType)) and way.composed is not None and _computes(func):
+        found = _compose(way.composed, args, _without(given, way.names), mode)
+        if found is not NotImplemented:
+            with contextlib.suppress(OnHost):
+                return _deliver(func, way, args, given, found)
+    if _computes(func) and not isinstance(reason, NothingToCompute):
+        use = use_of(func.name())
+        use.host += 1
+        if reason is not None:
             use.reasons[str(reason)] += 1
+    return NotImplemented
+
+
+def _without(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if key not in names}
+
+
+def _compose(composed: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], mode: AbstractContextManager[Any]) -> Any:
+    """Returns an operator's result by PyTorch's own decomposition; NotImplemented for operands that no kernel would serve, and if
+    it fails: the host's error is the one that PyTorch documents."""
+    tensors = list(tensors_in((*args, *given.values())))
+    if not all(one.dtype in POINTEES and one.layout is torch.strided and one.numel() for one in tensors):
         return NotImplemented
-    use.simulated += 1
-    return found
+    try:
+        with mode:
+            return composed(*args, **given)
+    except SimError:
+        raise
+    except Exception:  # whatever PyTorch's function raises for arguments that it does not serve
+        return NotImplemented
 
 
-def _store(use: OperatorUse, into: Sequence[Tensor], found: Any) -> Any:
-    """Stores results in the tensors passed for them, and counts the call. Raises OnHost for one of a type that cannot hold it."""
+def _deliver(func: Any, way: _Way, args: Sequence[Any], given: Mapping[str, Any], found: Any) -> Any:
+    """Returns the results of a plain overload as the operator does: in place, or in the tensors passed for them. Raises OnHost for
+    a type that cannot hold them, or another shape: PyTorch's own error says how."""
+    if way.in_place:
+        return _write(func, args[0], found)
+    return _store([given[name] for name in way.names], found) if way.names else found
+
+
+def _store(into: Sequence[Tensor], found: Any) -> Any:
+    """Stores results in the tensors passed for them. Raises OnHost for one of a type that cannot hold it."""
     results = found if isinstance(found, tuple) else (found,)
     if not all(torch.can_cast(result.dtype, one.dtype) for one, result in zip(into, results)):
         raise OnHost("of a result that does not fit")
     stored = tuple(one.resize_(result.shape).copy_(result) for one, result in zip(into, results))
-    use.simulated += 1
     return stored if isinstance(found, tuple) else stored[0]
 
 
-def _write(use: OperatorUse, func: Any, target: Any, found: Any) -> Any:
-    """Writes the result of an operator in place, into a tensor or a list of them, and counts the call. Raises OnHost if it does not
-    fit: PyTorch's own error says how."""
+def _write(func: Any, target: Any, found: Any) -> Any:
+    """Writes the result of an operator in place, into a tensor or a list of them. Raises OnHost if it does not fit."""
     pairs = list(zip(target, found, strict=True)) if isinstance(target, (list, tuple)) else [(target, found)]
     if any(one.shape != result.shape or not torch.can_cast(result.dtype, one.dtype) for one, result in pairs):
         raise OnHost("of a result that does not fit")
     for one, result in pairs:
         one.copy_(result)
-    use.simulated += 1
     return target if func._schema.returns else None
 
 

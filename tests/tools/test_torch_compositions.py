@@ -174,6 +174,19 @@ def test_a_scaler_of_gradients(session: Any) -> None:
     assert_simulated(session, scale, draw(5), tolerance=1e-7)
 
 
+@pytest.mark.parametrize("options", [
+    {}, {"stride": (2, 1, 2), "padding": (1, 0, 1), "groups": 2}, {"dilation": (2, 1, 1), "padding": (2, 1, 0)},
+])  # fmt: skip
+@pytest.mark.parametrize("transposed", [False, True])
+def test_convolutions_along_three_axes(transposed: bool, options: dict[str, Any], session: Any) -> None:
+    groups = options.get("groups", 1)
+    filters = draw(4, 3, 2, 3, 1) if transposed else draw(6, 4 // groups, 2, 3, 1)
+    rest = {"output_padding": (1, 0, 1)} if transposed and "stride" in options else {}
+    convolve = functional.conv_transpose3d if transposed else functional.conv3d
+    run = with_gradients(lambda x, w, b: convolve(x, w, b, **options, **rest))
+    assert_simulated(session, run, draw(2, 4, 5, 6, 4), filters, draw(3 * groups if transposed else 6), tolerance=2e-5)
+
+
 def test_the_host_computes_the_others(session: Any) -> None:
     """Tries operators that draw numbers or change their arguments, errors of PyTorch, and linear algebra."""
     assert decomposition_of(torch.ops.aten.normal.float_float) is None

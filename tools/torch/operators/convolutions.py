@@ -1,7 +1,8 @@
-"""PyTorch's convolutions along one or two axes by simgpu's: forward, transposed, and their gradients.
+"""PyTorch's convolutions along one to three axes by simgpu's: forward, transposed, and their gradients.
 
 The filter is packed by a kernel first. A transposed convolution, which is also the gradient of the input, is a convolution of the
 operand with zeros between its elements, by the flipped filter. The gradient of the filter is a GEMM of the unfolded input.
+Along three axes, each layer of the result is a convolution of the layers that it reads, as channels (`_Layers`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from torch.nn.functional import pad, unfold
 
 from simgpu.asm.conv2d.pack import emit_pack
 from simgpu.operators import Conv2dProblem
+from simgpu.tools.torch.operators.elements import ELEMENTS
 from simgpu.tools.torch.operators.gemms import multiply
+from simgpu.tools.torch.operators.indexing import INDEXING
 from simgpu.tools.torch.operators.kernels import FLOATS, Call, OnHost, emit_code, pose, type_of
 from simgpu.tools.torch.operators.rows import column_sums
 from simgpu.triton.driver import active_driver
@@ -92,8 +95,90 @@ def _in_two_axes(dims: int, along: Sequence[_Ints], rest: _Ints, groups: int) ->
     return Steps(stride, padding, dilation, groups), rest
 
 
+class _Layers:
+    """A convolution along three axes as one along two: the layers (n, ic, id, …) that a layer of the result reads are channels of
+    an image. along: stride, padding and dilation, of three axes each."""
+
+    def __init__(self, x_shape: _Ints, w_shape: _Ints, along: Sequence[_Ints]) -> None:
+        self.stride, self.padding, self.dilation = ([*given] * (3 if len(given) == 1 else 1) for given in along)
+        self.n, self.channels, self.depth, *self.rest = x_shape
+        self.taps = w_shape[2]
+        self.results = (self.depth + 2 * self.padding[0] - self.dilation[0] * (self.taps - 1) - 1) // self.stride[0] + 1
+        if self.results <= 0:
+            raise OnHost("of operands that do not fit each other")
+        first = torch.arange(self.results, device="cpu")[:, None] * self.stride[0]
+        self.chosen = (first + torch.arange(self.taps, device="cpu") * self.dilation[0]).reshape(-1)
+
+    @property
+    def along(self) -> list[list[int]]:
+        """The steps of the other two axes."""
+        return [self.stride[1:], self.padding[1:], self.dilation[1:]]
+
+    def images(self, x: Tensor) -> Tensor:
+        """Returns the layers that each layer of the result reads, (n · results, ic · taps, …)."""
+        around = pad(x, (0, 0, 0, 0, self.padding[0], self.padding[0]))
+        found = around[:, :, self.chosen].unflatten(2, (self.results, self.taps))
+        return found.transpose(1, 2).flatten(2, 3).flatten(0, 1)
+
+    def sum_images(self, call: Call, images: Tensor) -> Tensor:
+        """Returns the sums, for each element of x, of those of its images; the transpose of `images`."""
+        parts = images.unflatten(0, (self.n, self.results)).unflatten(2, (self.channels, self.taps)).transpose(1, 2).flatten(2, 3)
+        depth = self.depth + 2 * self.padding[0]
+        around = torch.zeros(self.n, self.channels, depth, *self.rest, dtype=images.dtype, device=images.device)
+        around = INDEXING["aten::index_add"](call, around, 2, self.chosen, parts)
+        return around.narrow(2, self.padding[0], self.depth).contiguous()
+
+    def layers(self, y: Tensor) -> Tensor:
+        """Returns a result's gradient (n, oc, results, …) as images."""
+        return y.transpose(1, 2).flatten(0, 1)
+
+    def from_layers(self, y: Tensor) -> Tensor:
+        """Returns the result of images as that of the convolution."""
+        return y.unflatten(0, (self.n, self.results)).transpose(1, 2).contiguous()
+
+
+def _of_images(w: Tensor) -> Tensor:
+    """Returns a filter along three axes as the images' one."""
+    return w.flatten(1, 2)
+
+
+def _convolution_of_layers(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, *more: Any) -> Tensor:
+    """Computes a convolution along three axes, or a transposed one as the gradient of the input of another."""
+    *along, transposed, rest, groups = more
+    if not transposed:
+        layers = _Layers(x.shape, w.shape, along)
+        found = _convolution(call, layers.images(x), _of_images(w), bias, *layers.along, False, (0, 0), groups)
+        return layers.from_layers(found)
+    stride, padding, dilation, rest = ([*given] * (3 if len(given) == 1 else 1) for given in (*along, rest))
+    extents = [(extent - 1) * step - 2 * less + hole * (taps - 1) + more + 1 for extent, step, less, hole, taps, more in zip(
+        x.shape[2:], stride, padding, dilation, w.shape[2:], rest)]  # fmt: skip
+    like = x.new_empty(x.shape[0], w.shape[1] * groups, *extents)
+    found = _gradients_of_layers(call, x, like, w, None, *along, False, rest, groups, (True, False, False))[0]
+    return found if bias is None else ELEMENTS["aten::add.Tensor"](call, found, bias.view(-1, 1, 1, 1))
+
+
+def _gradients_of_layers(
+    call: Call, grad: Tensor, x: Tensor, w: Tensor, bias_sizes: _Ints | None, *more: Any
+) -> tuple[Tensor | None, ...]:
+    """Computes the gradients of a convolution along three axes."""
+    *along, transposed, rest, groups, wanted = more
+    if transposed:
+        back = (*along, False, rest, groups)
+        of_x = _convolution_of_layers(call, grad, w, None, *back) if wanted[0] else None
+        of_w = _gradients_of_layers(call, x, grad, w, None, *back, (False, True, False))[1] if wanted[1] else None
+        columns = grad.movedim(1, -1).reshape(-1, grad.shape[1]).contiguous()
+        return of_x, of_w, column_sums(call, columns, grad[0, :, 0, 0, 0]) if wanted[2] else None
+    layers = _Layers(x.shape, w.shape, along)
+    of_x, of_w, of_bias = _convolution_backward(
+        call, layers.layers(grad), layers.images(x), _of_images(w), bias_sizes, *layers.along, False, (0, 0), groups, wanted
+    )
+    return None if of_x is None else layers.sum_images(call, of_x), None if of_w is None else of_w.view(w.shape), of_bias
+
+
 def _convolution(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, *more: Any) -> Tensor:
     """Computes a convolution; more: stride, padding, dilation, transposed, output_padding and groups."""
+    if x.dim() == 5:
+        return _convolution_of_layers(call, x, w, bias, *more)
     *along, transposed, rest, groups = more
     steps, rest = _in_two_axes(x.dim(), along, rest, groups)
     one = x.dim() == 3
@@ -107,6 +192,8 @@ def _convolution_backward(
     call: Call, grad: Tensor, x: Tensor, w: Tensor, _bias_sizes: _Ints | None, *more: Any
 ) -> tuple[Tensor | None, ...]:
     """Computes the gradients of x, w and bias; more: as for `_convolution`, then which of them are wanted."""
+    if x.dim() == 5:
+        return _gradients_of_layers(call, grad, x, w, _bias_sizes, *more)
     *along, transposed, rest, groups, wanted = more
     steps, _ = _in_two_axes(x.dim(), along, rest, groups)
     shapes = x.shape, w.shape

@@ -14,35 +14,35 @@ _LINEAR, _NEAREST = 0, 1  # interpolations
 _BORDER, _REFLECTION = 1, 2  # paddings; 0: zeros
 
 
-class _Places(NamedTuple):
+class _AxisPlaces(NamedTuple):
     """Places along an axis, in elements, and their derivatives by the grid's coordinate."""
 
     at: Tensor
     slope: Tensor
 
 
-def _clip(places: _Places, extent: int) -> _Places:
+def _clip(places: _AxisPlaces, extent: int) -> _AxisPlaces:
     inside = (places.at > 0) & (places.at < extent - 1)
-    return _Places(places.at.clamp(0, extent - 1), torch.where(inside, places.slope, 0.0))
+    return _AxisPlaces(places.at.clamp(0, extent - 1), torch.where(inside, places.slope, 0.0))
 
 
-def _reflect(places: _Places, low: int, high: int) -> _Places:
+def _reflect(places: _AxisPlaces, low: int, high: int) -> _AxisPlaces:
     """Reflects places at two borders; low, high: twice the borders."""
     if low == high:
-        return _Places(torch.zeros_like(places.at), torch.zeros_like(places.slope))
+        return _AxisPlaces(torch.zeros_like(places.at), torch.zeros_like(places.slope))
     least, span = low / 2, (high - low) / 2
     away = places.at - least
     slope = torch.where(away < 0, -places.slope, places.slope)
     away = away.abs()
     rest, odd = away.fmod(span), (away / span).floor() % 2 == 1
-    return _Places(torch.where(odd, span - rest, rest) + least, torch.where(odd, -slope, slope))
+    return _AxisPlaces(torch.where(odd, span - rest, rest) + least, torch.where(odd, -slope, slope))
 
 
-def _places(coordinates: Tensor, extent: int, padding: int, align: bool) -> _Places:
+def _places(coordinates: Tensor, extent: int, padding: int, align: bool) -> _AxisPlaces:
     """Returns the places of coordinates from -1 to 1 along an axis."""
     factor = (extent - 1 if align else extent) / 2
     at = (coordinates + 1) * factor if align else ((coordinates + 1) * extent - 1) / 2
-    found = _Places(at, torch.full_like(at, factor))
+    found = _AxisPlaces(at, torch.full_like(at, factor))
     if padding == _BORDER:
         return _clip(found, extent)
     if padding == _REFLECTION:

@@ -211,6 +211,16 @@ def test_masks_of_many_elements_and_of_the_wrong_shape(session: Any) -> None:
         x.cuda().masked_scatter(x.cuda() == x.cuda(), torch.ones(3, device="cuda"))
 
 
+def test_indices_may_be_in_host_memory(session: Any) -> None:
+    x, at, mask = FLOATS.clone().cuda(), torch.tensor([3, 1, 1]), FLOATS > 0
+    assert torch.equal(x[at - 1].cpu(), FLOATS[at - 1]) and x[at - 1].is_cuda
+    assert torch.equal(x[mask].cpu(), FLOATS[mask]) and x[mask].is_cuda
+    x[torch.tensor([0, 2])] = 7.0
+    assert x[:3].tolist() == [7.0, -2.5, 7.0]
+    assert not any(use.host for use in session.operators.values())
+    assert session.operators["aten::index.Tensor"].simulated >= 3
+
+
 def test_an_index_out_of_range_is_pytorch_s_error() -> None:
     weight, outside = torch.ones(3, 2, device="cuda"), torch.tensor([3], device="cuda")
     with pytest.raises(IndexError, match="out of range"):

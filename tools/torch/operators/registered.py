@@ -46,6 +46,7 @@ OVERLOAD = type(torch.ops.aten.add.Tensor)  # class of one overload of an operat
 _OPERATORS = (OVERLOAD, type(torch.ops.aten.add))  # of `torch.ops`; some exist only on GPUs
 # Operators whose tensors may be on different GPUs: copies between them, and operators on lists of tensors.
 _COPIES, _LISTS = ("aten::copy_", "aten::_to_copy", "aten::set_"), "aten::_foreach_"
+_INDEXED = ("aten::index.Tensor", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")  # by indices of any place
 _OF_STORAGES = "aten::set_"  # its result is where the storage is
 # Zeros without memory, which autograd makes. Operators on them fail below a dispatch mode, some by a segmentation fault.
 _ZEROS = "aten::_efficientzerotensor"
@@ -176,7 +177,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
                 return func(*args, **given)
         if any(wraps(tensor) and not _is_traced(tensor) for tensor in given_tensors):
             return self._call_subclass(func, types, args, given)
-        if simulates() and name not in REGISTERED and self._may_simulate(given_tensors):
+        if simulates() and name not in REGISTERED and self._may_simulate(name, given_tensors):
             found = _capture(name, functools.partial(self._simulate, func), args, given)
             if found is not NotImplemented:
                 return found
@@ -217,11 +218,14 @@ class KernelsOfTheGpu(TorchDispatchMode):
         place = mark_of(tensor)
         return not self._host if place is None else on_gpu(place)
 
-    def _may_simulate(self, given: Sequence[torch.Tensor]) -> bool:
-        """True for an operator on the GPU's tensors only, whose result is there, if no mode further out will see it."""
+    def _may_simulate(self, name: str, given: Sequence[torch.Tensor]) -> bool:
+        """True for an operator on the GPU's tensors only, whose result is there, if no mode further out will see it. Indices may be
+        the host's."""
         if self._place is not None and not on_gpu(self._place):
             return False
-        if not self._is_there(given) or any(_is_traced(one) or one.is_nested or self._is_host_s(one) for one in given):
+        if not self._is_there(given) or any(_is_traced(one) or one.is_nested for one in given):
+            return False
+        if any(map(self._is_host_s, given[:1] if name in _INDEXED else given)):
             return False
         return not any(isinstance(mode, KernelsOfTheGpu) for mode in _get_current_dispatch_mode_stack())
 

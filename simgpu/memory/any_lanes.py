@@ -322,6 +322,19 @@ def mark_lane(frame: Frame, bitmap: IrValue, offset: IrValue, lane_bytes: int) -
             note_page(frame, target)
 
 
+def mark_range(frame: Frame, bitmap: IrValue, offset: IrValue, size: int) -> None:
+    """Sets `size` bits from bit `offset` on, atomically, by words of 64. size: at most 64; 4 bits begin at multiples of 4."""
+    last = offset + (size - 1)
+    head, tail = frame.value(constant(-1)) << (offset & 63), frame.value(constant(-1)) >> (63 - (last & 63))
+    one_word = offset >> 6 == last >> 6
+    words = [(offset, where(one_word, head & tail, head)), (last, where(one_word, head & tail, tail))]
+    for bit, wanted in words[: 1 if size == 4 else 2]:
+        target = bitmap.at(bit >> 6 << 3)
+        with frame.build.if_then((~target.load(I64, 8) & wanted) != 0, likely=False):
+            frame.build.atomic_rmw("or", target, wanted, "monotonic")
+            note_page(frame, target)
+
+
 def note_page(frame: Frame, place: IrValue) -> None:
     """Records that bits were set from byte `place` of a bitmap on, in less than a page of it (`memory.table`)."""
     page = frame.context(layout.CTX_BITMAP_PAGES) + (place.address() >> layout.BITMAP_PAGE)

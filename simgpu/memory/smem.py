@@ -16,7 +16,7 @@ from simgpu.machine.hooks import approach, observe
 from simgpu.machine.layout import Fault
 from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.values import I32, I64, IrValue, where
-from simgpu.memory.any_lanes import field, find_allocation, mark_lane
+from simgpu.memory.any_lanes import field, find_allocation, mark_range
 from simgpu.memory.atomics import indivisible
 from simgpu.memory.lane_copy import constant, copy_bytes
 
@@ -105,9 +105,7 @@ def _mark(frame: Frame, entry: IrValue, offset: IrValue, size: int, table: int) 
         return
     bits = field(entry, table)
     with frame.build.if_then(bits != 0):
-        bitmap = bits.pointer()
-        for at in range(0, size, 4):
-            mark_lane(frame, bitmap, offset + at, 4)
+        mark_range(frame, bits.pointer(), offset, size)
 
 
 def transfer(frame: Frame, address: IrValue, registers: IrValue, size: int, to_memory: bool) -> None:
@@ -159,18 +157,19 @@ def _buffer(
     limit = records * where(stride == 0, 1, stride)
     start = base & (1 << 48) - 4
     step = size if memory.op == "atomic" else 4
-    for at in range(0, size, step):
-        place = (offset + at) & DWORD
-        room = limit.unsigned >= step
+
+    def move(number: IrValue) -> tuple[()]:
+        place, registers = (offset & DWORD) + number * step, data.at(number * step)
         fits = place.unsigned <= limit - step
-        with frame.build.if_else(room & fits) as (then, otherwise):
+        with frame.build.if_else((limit.unsigned >= step) & fits) as (then, otherwise):
             with then:
                 if memory.op == "atomic":
                     _atomic(frame, inst, start + place, data)
                 else:
-                    transfer(frame, start + place, data.at(at), 4, memory.op == "store")
+                    transfer(frame, start + place, registers, 4, memory.op == "store")
             with otherwise:
-                if memory.op == "load":
-                    data.at(at).store(ir.Constant(I32, 0))
-                elif memory.op == "atomic" and inst.mods.get("glc"):
-                    data.store(ir.Constant(ir.IntType(memory.bits), 0))
+                if memory.op == "load" or (memory.op == "atomic" and inst.mods.get("glc")):
+                    registers.store(ir.Constant(ir.IntType(8 * step), 0))
+        return ()
+
+    frame.loop(size // step, move)

@@ -7,10 +7,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.errors import MemoryFault
 from tests.support.engine_kernel import execute
+from tests.support.exhaustive import examples
 
 u32 = np.uint32
 LANES = np.arange(64, dtype=u32)
@@ -93,6 +96,28 @@ def test_scalar_buffers_with_a_stride_count_records() -> None:
     data = image(2)
     got = execute("gfx908", lines, ["s24", "s25", "s26"], data)
     assert [int(got[f"s{n}"][0]) for n in range(24, 27)] == [word(data, 0x3C), word(data, 0x40), 0]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.sampled_from([1, 2, 4, 8, 16]), st.integers(0, 1023), st.integers(0, 160), st.booleans())
+def test_scalar_loads_move_and_count_each_dword(count: int, first: int, records: int, limited: bool) -> None:
+    """Loads from any dword on, which share words of the bitmap of bytes read; a buffer's dwords past its records are 0."""
+    data = image(4, 4096 + 64)
+    suffix = "" if count == 1 else f"x{count}"
+    source = f"s[20:23], s30 // of {records} bytes" if limited else "s[4:5], s30"
+    lines = f"""
+    {BUFFER.replace("68", str(4 * first + records))}
+    s_mov_b32 s30, {4 * first}
+    s_{"buffer_" * limited}load_dword{suffix} s{f"[32:{31 + count}]" if count > 1 else 32}, {source}
+    s_waitcnt lgkmcnt(0)
+    """
+    names = [f"s{number}" for number in range(32, 32 + count)]
+    got, bare = execute("gfx90a", lines, names, data), execute("gfx90a", "s_nop 0", names, data)
+    inside = [not limited or 4 * at + 4 <= records for at in range(count)]
+    assert [int(got[name][0]) for name in names] == [
+        word(data, 4 * (first + at)) if there else 0 for at, there in enumerate(inside)
+    ]
+    assert got.run.counters["unique_read_bytes"] - bare.run.counters["unique_read_bytes"] == 4 * sum(inside)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ class GlobalAccess:
                 hooks.move(frame, access)
             else:
                 copy.run(mask, host_of)
-            mark(frame, entry, base, mask, copy, self.to_memory)
+            mark(frame, entry, base, mask, copy, layout.ALLOC_WRITTEN if self.to_memory else layout.ALLOC_READ)
             observe(frame, access)
 
         per_allocation(frame, addresses, lanes, self.lane_bytes, self.to_memory, serve)
@@ -163,7 +163,7 @@ def per_allocation(
     build.position_at_end(after)
 
 
-def field(entry: IrValue, offset: int) -> IrValue:
+def field(entry: IrValue, offset: Any) -> IrValue:
     """Loads a field (i64) of an allocation's table entry."""
     return entry.at(offset).load(I64, 8)
 
@@ -216,17 +216,17 @@ def find_allocation(frame: Frame, address: Any) -> IrValue:
     return result
 
 
-def mark(frame: Frame, entry: Any, base: IrValue, mask: Any, copy: LaneCopy, writes: bool) -> None:
+def mark(frame: Frame, entry: Any, base: IrValue, mask: Any, copy: LaneCopy, table: Any) -> None:
     """Sets the bits of the touched bytes in the allocation's bitmap of bytes read or written, if it has one.
 
-    base: the allocation's address
+    base: the allocation's address. table: the offset of the bitmap's field (`layout.ALLOC_*`), an int or i64
     """
     if frame.dry:
         return
     build, addresses, lane_bytes = frame.build, copy.addresses, copy.lane_bytes
-    table = field(entry, layout.ALLOC_WRITTEN if writes else layout.ALLOC_READ)
-    with build.if_then(table != 0):
-        bitmap = table.pointer()
+    bits = field(entry, table)
+    with build.if_then(bits != 0):
+        bitmap = bits.pointer()
         addresses.restore()
         everyone = mask == ALL_LANES
 

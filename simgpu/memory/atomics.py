@@ -71,8 +71,13 @@ def global_atomic(
         spill.restore()
         each_lane(frame, mask, serve_lane)
         copy = LaneCopy(frame, spill, bits // 8, True)
-        for writes in (False, True):
-            mark(frame, entry, base, mask, copy, writes)
+
+        def mark_table(number: IrValue) -> tuple[()]:
+            mark(frame, entry, base, mask, copy, layout.ALLOC_READ + number * (layout.ALLOC_WRITTEN - layout.ALLOC_READ))
+            return ()
+
+        if not frame.dry:
+            frame.loop(2, mark_table)
         observe(frame, access)
 
     if host_addresses:

@@ -398,12 +398,16 @@ def written_fraction(
     return float(moved[code.flags & STORE != 0].sum() / max(1.0, moved.sum()))
 
 
-def stored_bytes(
+def changed_fractions(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
-) -> float:
-    """Returns the bytes that a workgroup leaves dirty in L2, or that L2 wrote back since. traces: as in `written_fraction`."""
-    moved = _bytes_past(traces, served, code, traffic.past[0], row)
-    return float(moved[code.flags & STORE != 0].sum() / len(traces))
+) -> tuple[float, float]:
+    """Returns the fractions of the bytes that come into L2 that stores change, and that go on to memory when they leave.
+
+    traces: as in `written_fraction`
+    """
+    whole, far = (_bytes_past(traces, served, code, past, row) for past in (traffic.past[0], traffic.past.prod(0)))
+    stores, every = code.flags & STORE != 0, max(1.0, float(whole.sum()))
+    return float(whole[stores].sum()) / every, float(far[stores].sum()) / every
 
 
 def moved_bytes(

@@ -37,6 +37,7 @@ def run_cu(
     )  # fmt: skip
     cu = idle(config, code, traffic, work, resident, arrivals, same_line)
     logged = waves.run(cu, work, result)
+    tally[state.Tally.CHANGED_BYTES] = cu.vmem["changed"][0, 1]
     return result._replace(log=result.log[:logged])
 
 
@@ -59,6 +60,8 @@ def idle(
     )  # fmt: skip
     cu.waves["ready"], cu.waves["noted"], cu.waves["producer"] = NEVER, -1, -1
     cu.issue["last"], cu.issue["dirty"] = -1, 1
+    at_first = config["changed"] * np.minimum(config["room"], 1e12)[:, None]
+    cu.vmem["held"], cu.vmem["changed"][:, 1:] = at_first[:, 0], at_first[:, 1:]
     cu.progress["left"], cu.progress["waiting"] = len(work.order), 1
     cu.groups["pending"] = np.where(np.arange(resident) < len(work.order), arrivals, -1)
     return cu

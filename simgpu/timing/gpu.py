@@ -65,6 +65,7 @@ class Gpu:
     queue: DispatchQueue | None = None  # this CU's workgroups, dispatched one by one; None if rounds are extrapolated
     channels: float = 1.0  # fraction of memory's channels that are busy
     written: float = 0.0  # fraction of memory's bytes that are written
+    changed: tuple[float, float] = (0.0, 0.0)  # fractions of L2 that are changed, and changed for memory, after many rounds
     watched: tuple[int, int] = (0, 0)  # instructions whose clocks the CU tallies: first number, end
     same_line: np.ndarray | None = None  # see `simgpu.timing.native.state.Cu`
 
@@ -123,19 +124,18 @@ class Gpu:
         """Bytes per second of the Infinity Cache, or memory's if the chip has none."""
         return sustained_rates(self.chip).mall if self.chip.mall_bytes else self.memory
 
-    def write_back_clocks(self, result: state.CuResult, stored: float) -> float:
+    def write_back_clocks(self, result: state.CuResult) -> float:
         """Returns the clocks for which L2s write back what the launch left in them, after its last workgroup.
 
-        Several L2s must, so that other XCDs see it [LLVM, AMDGPUUsage, gfx942: a release of agent scope]. If the way to memory was
-        busy, leaving a line for the end made room there before, and costs less. Stores that did not wait may have left more than
-        that way moves meanwhile. result: of the modelled CU. stored: the launch's bytes.
+        Several L2s must, so that other XCDs see it [LLVM, AMDGPUUsage, gfx942: a release of agent scope]. They have the Infinity
+        Cache's peak, for no wave waits; its sustained rate if no peak is published. result: of the modelled CU.
         """
         if self.chip.xcds == 1 or not self.on.write_back:
             return 0.0
         used = min(self.groups, self.chip.xcds)
-        clocks = min(stored, self.chip.l2_bytes * used) / (self.mall * used / self.chip.xcds) * self.mhz * 1e6
-        busy = self._demand(result)[0]
-        return max(clocks * (1 - busy), (busy - 1) * result.clocks)
+        left = float(result.tally[state.Tally.CHANGED_BYTES]) * self.sharing
+        rate = self.chip.mall_bandwidth_tb * 1e12 or self.mall
+        return left / (rate * used / self.chip.xcds) * self.mhz * 1e6
 
     def _demand(self, result: state.CuResult) -> tuple[float, float]:
         """Returns what all CUs together ask of the Infinity Cache and of memory, as fractions of the sustained rates."""
@@ -155,7 +155,9 @@ class Gpu:
         """Runs the first `groups` of the CU's workgroups while `sharing` CUs use memory."""
         work = self.work._replace(order=self.work.order[:groups])
         config = quiet_config(self.row, self.on, self.mhz, self.load, self.watched)
-        config["room"] = self.chip.l2_bytes * self.chip.xcds / self.chip.num_cus
+        config["room"] = self.chip.l2_bytes * min(self.chip.xcds, sharing) / sharing
+        if len(work.order) < groups:  # the first of many rounds stand for those that find L2 full
+            config["changed"] = (1.0, *self.changed)
         if self.on.bandwidth:
             self._share(config, sharing)
         if self.on.contention:
@@ -226,7 +228,7 @@ def quiet_config(
         "start": row.start if on.dispatch else 0, "code_line": row.code_line, "code_stream": row.code_stream * on.code_fetch,
         "code_lines": row.code_bytes // row.code_line,
         "watch_first": watched[0], "watch_end": watched[1], "burst": row.burst,
-        "rate": 1e9, "store_rate": 1e9, "miss_rate": 1e9,
+        "rate": 1e9, "store_rate": 1e9, "miss_rate": 1e9, "room": 1e18,
     }  # fmt: skip
     for name, value in values.items():
         made[name] = value

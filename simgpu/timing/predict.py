@@ -21,10 +21,10 @@ from simgpu.timing.caches import (
     ServedAccesses,
     Shares,
     Warm,
+    changed_fractions,
     first_caches,
     moved_bytes,
     shares,
-    stored_bytes,
     written_fraction,
 )  # fmt: skip
 from simgpu.timing.code import CodeColumns, code_of
@@ -176,7 +176,7 @@ def predict(
     longer = _stretch(sampled.whole, model.work.order)
     atomics, contended = _clocks_on_one_line(sampled.atomics, row, clock.mhz) if on.contention and sampled.atomics else (0.0, 0.0)
     dispatch, overhead = model.dispatch_clocks, row.launch_us * 1e-6 * on.launch
-    back = model.write_back_clocks(result, sampled.groups * stored_bytes(sampled.whole, served, code, traffic, row))
+    back = model.write_back_clocks(result)
     cycles = max(model.cycles(result) * longer + _longer_last(model, sampled), dispatch, contended) + back
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     seconds = cycles / (clock.mhz * 1e6) + overhead
@@ -205,6 +205,7 @@ def _gpu(
     return Gpu(
         sampled.chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, mhz, channels=sampled.channels,
         written=written_fraction(sampled.whole, served, code, traffic, row), watched=watched,
+        changed=changed_fractions(sampled.whole, served, code, traffic, row),
         same_line=np.stack((sampled.atomics.share, sampled.atomics.moved)) if sampled.atomics else None,
     )  # fmt: skip
 

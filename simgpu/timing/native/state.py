@@ -39,7 +39,7 @@ class Stall(IntEnum):
 class Tally(IntEnum):
     """Counters of a CU. ISSUED: instructions. WATCHED: clocks in which a SIMD has a wave among the watched instructions, summed
     over SIMDs. SCALAR_BYTES: bytes that the scalar cache requests from L2. MATRIX_BEGIN, MATRIX_END: clocks at which the first
-    matrix instruction begins and the last one ends."""
+    matrix instruction begins and the last one ends. CHANGED_BYTES: bytes of stores that L2 still has at the end."""
 
     MATRIX_CLOCKS = 0
     VALU_CLOCKS = 1
@@ -53,6 +53,7 @@ class Tally(IntEnum):
     SCALAR_BYTES = 9
     MATRIX_BEGIN = 10
     MATRIX_END = 11
+    CHANGED_BYTES = 12
 
 
 # Figures of the chip, and the CU's part of resources that all CUs share.
@@ -65,7 +66,8 @@ CONFIG = np.dtype([
     ("code_line", I), ("code_stream", I), ("code_lines", I),  # instructions: bytes of a line, clocks to the next, lines held
     ("watch_first", I), ("watch_end", I),  # numbers of the watched instructions
     ("rate", F, LEVELS), ("store_rate", F), ("miss_rate", F),  # bytes a clock: of each level, of L2 for stores, of misses
-    ("burst", F), ("room", F),  # bytes that the CU may be ahead of its rate; bytes of L2 that stores may fill
+    ("burst", F), ("room", F),  # bytes that the CU may be ahead of its rate; its part of L2, in bytes
+    ("changed", F, LEVELS),  # fractions of that part that have lines at the beginning, and changed ones for each later level
     # clocks for which L2 serves an atomic of each CU that works: on one line; a request of each, spread over the channels
     ("atomic_line", F), ("atomic_channel", F),
     ("atomic_move", F),  # clocks for which a line stays with each CU that works, if it moves between XCDs
@@ -94,6 +96,7 @@ VMEM = np.dtype([
     ("coalescer_free", I), ("queue", I, DEEPEST), ("queue_at", I),
     ("flight_end", I, FLIGHTS), ("flight_bytes", I, FLIGHTS), ("first", I), ("last", I), ("flying", I),  # loads in flight
     ("level_free", F, LEVELS), ("miss_free", F), ("atomic_free", F),
+    ("held", F), ("changed", F, LEVELS),  # bytes of lines in the CU's part of L2; of these, bytes that each level is to get
 ], align=True)  # fmt: skip
 # A place for a workgroup: its number, its live waves, those at a barrier, when it takes the next workgroup (-1: it does not).
 GROUP = np.dtype([("number", I), ("live", I), ("arrived", I), ("pending", I)], align=True)

@@ -158,26 +158,39 @@ def coalesce(vmem, issue, config, begin, through):  # type: ignore[no-untyped-de
 def move(cu, now, begin, through, moved, is_store, tally):  # type: ignore[no-untyped-def]
     """Moves `moved` bytes through L2, and their part through later levels. Returns the clocks of delay by the slowest level.
 
-    A store does not wait for later levels as long as L2 has room for it.
+    L2 keeps what a store changes, until another line needs its place. So later levels then get the bytes of earlier stores.
     """
     vmem, config = cu.vmem[0], cu.config[0]
-    delay, amount = 0.0, float(moved)
+    delay, amount, replaced = 0.0, float(moved), 0.0
     for level in range(LEVELS):
+        served = amount
         if level > 0:
             cu.owed[level, now] += amount * cu.past[level - 1, now]
-            amount = cu.owed[level, now]
-            if amount < config.line:
-                break
-            cu.owed[level, now] = 0.0
+            amount = cu.owed[level, now] if cu.owed[level, now] >= config.line else 0.0
+            cu.owed[level, now] -= amount
+            if level == 1:
+                replaced = place_lines(vmem, config, amount)
+            vmem.changed[level] += amount if is_store else 0.0
+            back = vmem.changed[level] * replaced
+            vmem.changed[level] -= back
+            served = back + (0.0 if is_store else amount)
         rate = config.store_rate if is_store and level == 0 else config.rate[level]
         ahead = config.burst / config.rate[level]
-        vmem.level_free[level] = max(vmem.level_free[level], begin - ahead) + amount / rate
+        vmem.level_free[level] = max(vmem.level_free[level], begin - ahead) + served / rate
         if level == 1:  # its channels serve nothing else while they fetch a line from another XCD
             vmem.level_free[level] += amount * cu.moved[now] * config.line_move
-        room = config.room / config.rate[level] if is_store and level > 0 else 0.0
-        delay = max(delay, vmem.level_free[level] - begin - through - room)
+        if served > 0:
+            delay = max(delay, vmem.level_free[level] - begin - through)
         tally[Tally.L2_BYTES + level] += amount
     return delay
+
+
+@part
+def place_lines(vmem, config, nbytes):  # type: ignore[no-untyped-def]
+    """Places lines of `nbytes` in the CU's part of L2. Returns the fraction of all its lines that have to leave."""
+    total = vmem.held + nbytes
+    vmem.held = min(total, config.room)
+    return 1.0 - vmem.held / total if total > 0 else 0.0
 
 
 @part

@@ -104,6 +104,35 @@ def test_bytes_take_the_rate_of_each_level_and_of_what_it_passes_on() -> None:
     assert cu.vmem["level_free"][0].tolist() == [2048 / 64, 1024 / 16, 256 / 4]
 
 
+def test_a_store_leaves_l2_when_another_line_needs_its_place() -> None:
+    cu, _ = idle(ALU, rate=(64.0, 16.0, 4.0), burst=0.0, room=1024.0)
+    cu.past[:] = ((1.0,), (0.5,))
+    tally = np.zeros(len(Tally))
+    assert max(units.move(cu, 0, 0, 0, 256, True, tally) for _ in range(4)) < 1e-3
+    assert cu.vmem["level_free"][0].tolist()[1:] == [0, 0] and cu.vmem["changed"][0].tolist() == [0, 1024, 512]
+    assert units.move(cu, 0, 0, 0, 1024, True, tally) == 512 / 4  # half of all lines leave, and half of these bytes go to memory
+    assert cu.vmem["level_free"][0].tolist()[1:] == [1024 / 16, 512 / 4]
+    assert units.move(cu, 0, 0, 0, 1024, False, tally) == (512 + 512 + 256) / 4  # a load's lines also replace changed ones
+    assert cu.vmem["changed"][0].tolist() == [0, 512, 256]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 4000)), max_size=40), st.sampled_from([0.0, 1000.0, 1e18]))
+def test_each_byte_is_served_or_still_in_l2(moves: list[tuple[bool, int]], room: float) -> None:
+    cu, _ = idle(ALU, rate=(64.0, 16.0, 4.0), burst=0.0, room=room, line=1)
+    cu.past[:] = ((1.0,), (0.25,))
+    tally = np.zeros(len(Tally))
+    for is_store, nbytes in moves:
+        units.move(cu, 0, 0, 0, 4 * nbytes, is_store, tally)
+    served = cu.vmem["level_free"][0] * [64, 16, 4]
+    asked = tally[Tally.L2_BYTES : Tally.L2_BYTES + 3]
+    assert served[1:] + cu.vmem["changed"][0][1:] == pytest.approx(asked[1:])
+    assert cu.vmem["held"][0] <= room and (cu.vmem["changed"][0] <= room).all()
+    if room == 0:
+        assert not cu.vmem["changed"].any()
+    if room == 1e18:
+        assert served[1] == pytest.approx(4 * sum(nbytes for is_store, nbytes in moves if not is_store))
+
+
 @pytest.mark.parametrize("late, level", [((0.0, 0.0), 0), ((1.0, 0.0), 1), ((1.0, 1.0), 2)])
 def test_a_load_waits_for_the_level_that_serves_it(late: tuple[float, float], level: int) -> None:
     cu, _ = idle(ALU)

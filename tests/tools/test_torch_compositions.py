@@ -174,6 +174,21 @@ def test_a_scaler_of_gradients(session: Any) -> None:
     assert_simulated(session, scale, draw(5), tolerance=1e-7)
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@BOTH
+def test_ctc_loss(reduction: str, kind: Any, session: Any) -> None:
+    """Compares targets with equal neighbours, an empty one, and one that its steps are too few for."""
+    targets, lengths, steps = torch.tensor([[2, 2, 1], [1, 3, 4], [3, 3, 3]]), torch.tensor([3, 3, 0]), torch.tensor([7, 2, 5])
+
+    def loss(x: Any) -> Any:
+        return functional.ctc_loss(x.log_softmax(-1), targets, steps, lengths, reduction=reduction, zero_infinity=True)
+
+    assert_simulated(session, with_gradients(loss), draw(7, 3, 5, kind=kind), tolerance=tolerance(kind))
+    flat = torch.cat([row[:length] for row, length in zip(targets, lengths)])
+    listed = with_gradients(lambda x: functional.ctc_loss(x, flat.to(x.device), (7, 6, 5), (3, 3, 0), reduction=reduction))
+    assert_simulated(session, listed, draw(7, 3, 5, kind=kind).log_softmax(-1), tolerance=tolerance(kind))
+
+
 @pytest.mark.parametrize("options", [
     {}, {"stride": (2, 1, 2), "padding": (1, 0, 1), "groups": 2}, {"dilation": (2, 1, 1), "padding": (2, 1, 0)},
 ])  # fmt: skip

@@ -12,6 +12,7 @@
     decompositions.py  operators by simpler ones: PyTorch's decompositions, each of a list
     compositions.py  those that PyTorch has no decomposition of
     grids.py         grid_sample and its gradients among them
+    ctc.py           ctc_loss and its gradient among them
     gemms.py         matrix products
     convolutions.py  convolutions and their gradients
     rows.py          softmaxes, norms and their gradients

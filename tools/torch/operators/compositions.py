@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simgpu.tools.torch.operators.ctc import CTC
 from simgpu.tools.torch.operators.grids import GRIDS
 
 _DIFFERENCES = 1 << 26  # most elements of all pairs' differences
@@ -288,7 +289,7 @@ COMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::_unique2": _unique, "aten::unique_consecutive": _unique_consecutive,
     "aten::multi_margin_loss_backward": _margin_gradient, "aten::_weight_norm_interface_backward": _weight_norm_gradient,
     **{f"aten::replication_pad{axes}d_backward": _edges_gradient for axes in (1, 2, 3)},
-    **GRIDS,
+    **GRIDS, **CTC,
 }  # fmt: skip
 
 # The same, of operators that change their arguments.

@@ -46,7 +46,11 @@ OVERLOAD = type(torch.ops.aten.add.Tensor)  # class of one overload of an operat
 _OPERATORS = (OVERLOAD, type(torch.ops.aten.add))  # of `torch.ops`; some exist only on GPUs
 # Operators whose tensors may be on different GPUs: copies between them, and operators on lists of tensors.
 _COPIES, _LISTS = ("aten::copy_", "aten::_to_copy", "aten::set_"), "aten::_foreach_"
-_INDEXED = ("aten::index.Tensor", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")  # by indices of any place
+# Operators whose tensors but the first may be in host memory: indices, targets and lengths.
+_INDEXED = (
+    "aten::index.Tensor", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_ctc_loss.Tensor",
+    "aten::_ctc_loss_backward.Tensor",
+)  # fmt: skip
 _OF_STORAGES = "aten::set_"  # its result is where the storage is
 # Zeros without memory, which autograd makes. Operators on them fail below a dispatch mode, some by a segmentation fault.
 _ZEROS = "aten::_efficientzerotensor"
@@ -219,8 +223,8 @@ class KernelsOfTheGpu(TorchDispatchMode):
         return not self._host if place is None else on_gpu(place)
 
     def _may_simulate(self, name: str, given: Sequence[torch.Tensor]) -> bool:
-        """True for an operator on the GPU's tensors only, whose result is there, if no mode further out will see it. Indices may be
-        the host's."""
+        """True for an operator on the GPU's tensors only, whose result is there, if no mode further out will see it. Indices
+        and lengths may be the host's."""
         if self._place is not None and not on_gpu(self._place):
             return False
         if not self._is_there(given) or any(_is_traced(one) or one.is_nested for one in given):

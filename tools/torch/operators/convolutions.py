@@ -111,7 +111,7 @@ class _Layers:
 
     @property
     def along(self) -> list[list[int]]:
-        """The steps of the other two axes."""
+        """Stride, padding and dilation of the other two axes."""
         return [self.stride[1:], self.padding[1:], self.dilation[1:]]
 
     def images(self, x: Tensor) -> Tensor:

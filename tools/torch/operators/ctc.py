@@ -49,7 +49,7 @@ class _Labels:
         return found
 
 
-def _shifted(values: Tensor, places: int) -> Tensor:
+def _shift(values: Tensor, places: int) -> Tensor:
     """Returns rows moved by places to later labels, or earlier ones if negative; -inf comes in."""
     filled = values.new_full((len(values), abs(places)), -math.inf)
     return torch.cat([filled, values[:, :-places]] if places > 0 else [values[:, -places:], filled], 1)
@@ -65,7 +65,7 @@ def _forward(chances: Tensor, targets: Tensor, steps: _Lengths, lengths: _Length
             now = own.clone()
             now[:, 2:] = -math.inf
         else:
-            ways = [now, _shifted(now, 1), _shifted(now, 2).masked_fill(~labels.skips, -math.inf)]
+            ways = [now, _shift(now, 1), _shift(now, 2).masked_fill(~labels.skips, -math.inf)]
             now = torch.stack(ways).logsumexp(0) + own
         rows.append(now)
         found.append(labels.at_last(now).logsumexp(1))
@@ -85,7 +85,7 @@ def _backward(
     number, rows, now = torch.tensor(labels.steps, device=chances.device)[:, None], [], torch.full_like(before[:, 0], -math.inf)
     for at in range(len(chances) - 1, -1, -1):
         own = chances[at].gather(1, labels.classes).masked_fill(~labels.present, -math.inf)
-        ways = [now, _shifted(now, -1), _shifted(now, -2).masked_fill(~back, -math.inf)]
+        ways = [now, _shift(now, -1), _shift(now, -2).masked_fill(~back, -math.inf)]
         now = torch.where(number - 1 == at, own.masked_fill(~ends, -math.inf), torch.stack(ways).logsumexp(0) + own)
         # The probability of being at each label now, among the ways that give the target.
         part = torch.where(labels.present & (own > -math.inf), before[:, at] + now - own + loss[:, None], -math.inf).exp()

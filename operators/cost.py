@@ -261,7 +261,7 @@ def second_pass(rates: SustainedRates, parts: Any, elements: Any, partial: float
     """Returns seconds of the kernel that adds `parts` partial results; 0 for one part.
 
     elements: number of results. partial, result: bytes of one part, and of the results. A work-item loads TOGETHER parts, then
-    adds them.
+    adds them. Lines of other XCDs move while the kernel is prepared (`Pipelines.profiled_us`), and after that.
     """
     d = rates.descriptor
     waves = -(-elements // _WAVE_ELEMENTS)
@@ -270,12 +270,19 @@ def second_pass(rates: SustainedRates, parts: Any, elements: Any, partial: float
     drawn = min(d.num_cus, waves) * rates.memory_of_cu
     spilt = largest(0.0, parts * partial - d.mall_bytes)
     moved = largest((parts * partial + result) / min(rates.mall, drawn), (spilt + result) / min(rates.hbm, drawn))
-    return choose(parts > 1, rates.launch + largest(chain, moved), 0.0)
+    crossing = _crossing_seconds(rates, parts * partial) - rates.row.profiled_us * 1e-6
+    return choose(parts > 1, rates.launch + largest(largest(chain, crossing), moved), 0.0)
+
+
+def _crossing_seconds(rates: SustainedRates, nbytes: Any) -> Any:
+    """Returns seconds for which lines of `nbytes`, evenly spread over XCDs, move to where they are loaded."""
+    return rates.row.loads_move * rates.row.line_move_seconds * nbytes * (1 - 1 / rates.descriptor.xcds)
 
 
 def seconds_a_part(rates: SustainedRates, partial: float) -> float:
     """Returns seconds that each part adds to a second pass. partial: bytes of one part of all results."""
-    return max(_TOGETHER_LATENCIES / TOGETHER * rates.memory_latency, partial / rates.hbm)
+    latency = _TOGETHER_LATENCIES / TOGETHER * rates.memory_latency
+    return max(latency, partial / rates.hbm, float(_crossing_seconds(rates, partial)))
 
 
 def parts_of(steps: Any, split: Any) -> tuple[Any, Any]:

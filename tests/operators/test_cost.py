@@ -132,8 +132,8 @@ def test_a_second_pass_costs_a_launch_and_latencies_for_each_eight_parts() -> No
 
 
 def test_a_second_pass_waits_for_lines_of_other_xcds() -> None:
-    """Seven eighths of an MI300X's lines of 128 bytes come from other XCDs, each of 128 channels moves one in 28.5 ns, and 1.4 us of
-    this are before the launch. One XCD has none to move, and an MI355X's L2s keep theirs."""
+    """Seven eighths of an MI300X's lines of 128 bytes come from other XCDs. Each of 128 channels moves one in 28.5 ns, 1.4 us of it
+    before the launch. One XCD has none to move, and an MI355X's L2s keep theirs."""
     lines = 4 * 1024 * 4096 * 4 / 128
     crossing = lines * 7 / 8 / 128 * 28.5e-9 - 1.4e-6
     found = {name: second_pass(sustained_rates(hardware.target(name)), 4, 1024 * 4096, 1024 * 4096 * 4.0, 1024 * 4096 * 2.0)

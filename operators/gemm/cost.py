@@ -37,6 +37,7 @@ from simgpu.operators.gemm.limits import (
     matrix_flops_per_clock,
     power_in,
     side_of,
+    touched_bytes,
     transposed_words,
 )
 from simgpu.operators.gemm.loads import LINE, load_clocks, staged_rows, stored_lines
@@ -153,13 +154,8 @@ def _requested_bytes(p: GemmProblem, d: HardwareDescriptor, row: Pipelines, t: A
 
 def _line_bytes(p: GemmProblem, d: HardwareDescriptor, t: Any, line: int) -> tuple[Any, ...]:
     """Returns the bytes of the lines that a step's rows of A and the leaves' matrices touch, and those of B's."""
-    sides = ((p.trans_a, t.tile_m, p.element, p.streams_a), (not p.trans_b, t.tile_n, p.element_b, 0))
-    begins = [minimum(loads_begin(p, d, t, name), line) for name in "AB"]
-    return tuple(
-        (t.tile_k if across else side) * max(1, of_a)
-        * lines_of(kind.packed_bytes(side if across else t.tile_k), begin, line) * line
-        for begin, (across, side, kind, of_a) in zip(begins, sides, strict=True)
-    )  # fmt: skip
+    of_a, of_b = (touched_bytes(p, t, name, minimum(loads_begin(p, d, t, name), line), line) for name in "AB")
+    return max(1, p.streams_a) * of_a, of_b
 
 
 def _stored_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, sums: bool) -> Any:

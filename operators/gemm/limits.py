@@ -222,17 +222,23 @@ def by_lines(problem: GemmProblem, t: Tiling) -> bool:
     return lines and whole and problem.k >= LINE_STEPS * t.tile_k
 
 
-def run_step(p: GemmProblem, across: bool, is_b: bool) -> int:
-    """Returns bytes of which the beginnings of an operand's rows in memory are multiples."""
-    kind, stride, length = (p.element_b, p.ldb, p.n if across else p.k) if is_b else (p.element, p.lda, p.m if across else p.k)
+def _run_step(p: GemmProblem, name: str) -> int:
+    """Returns bytes of which the beginnings of the rows of "A" or "B" in memory are multiples."""
+    a = p.element, p.lda, p.m if p.trans_a else p.k
+    kind, stride, length = a if name == "A" else (p.element_b, p.ldb, p.k if p.trans_b else p.n)
     return int(kind.packed_bytes(stride or length))
 
 
 def loads_begin(p: GemmProblem, d: HardwareDescriptor, t: Any, name: str) -> Any:
     """Returns the bytes, at most a line of the vector cache, to multiples of which a row's loads of "A" or "B" begin."""
-    of_a = name == "A"
-    step = gcd(run_step(p, p.trans_a if of_a else not p.trans_b, not of_a), pipelines(d.arch).cache_line)
-    return largest(step, aligned_bytes(p, d, t, name))
+    return largest(gcd(_run_step(p, name), pipelines(d.arch).cache_line), aligned_bytes(p, d, t, name))
+
+
+def touched_bytes(p: GemmProblem, t: Any, name: str, begin: Any, line: int) -> Any:
+    """Returns the bytes of the lines that a step's loads of "A" or "B" touch. begin: the bytes to multiples of which they begin."""
+    rows, kind, across = side_of(p, name, t)
+    runs, run = (t.tile_k, rows) if across else (rows, t.tile_k)
+    return runs * line * lines_of(kind.packed_bytes(run), begin, line)
 
 
 def aligned_bytes(p: GemmProblem, d: HardwareDescriptor, t: Any, name: str) -> Any:
@@ -251,9 +257,9 @@ def aligned_bytes(p: GemmProblem, d: HardwareDescriptor, t: Any, name: str) -> A
 
 def _cuts_lines(p: GemmProblem, d: HardwareDescriptor, name: str) -> bool:
     """True if an operand has 4-byte elements along k, of rows that begin in the middle of a line, and no leaves."""
-    of_a = name == "A"
-    kind, across, other = (p.element, p.trans_a, p.leaves) if of_a else (p.element_b, not p.trans_b, p.preshuffle_b)
-    return kind.bits == 8 * WORD and not across and not other and run_step(p, across, not of_a) % pipelines(d.arch).cache_line > 0
+    a = p.element, p.trans_a, p.leaves
+    kind, across, other = a if name == "A" else (p.element_b, not p.trans_b, p.preshuffle_b)
+    return kind.bits == 8 * WORD and not across and not other and _run_step(p, name) % pipelines(d.arch).cache_line > 0
 
 
 def _whole_lines_pay(p: GemmProblem, d: HardwareDescriptor, t: Any) -> Any:
@@ -261,26 +267,22 @@ def _whole_lines_pay(p: GemmProblem, d: HardwareDescriptor, t: Any) -> Any:
 
     Lines that the vector cache keeps for the next step are requested once by any loads.
     """
-    row, rates = pipelines(d.arch), sustained_rates(d)
-    line, cut, whole, held = row.cache_line, 0.0, 0.0, 0.0
+    rates = sustained_rates(d)
+    line, cut, whole, held = rates.row.cache_line, 0.0, 0.0, 0.0
     for name in "AB":
-        (rows, kind, across), mended = side_of(p, name, t), _cuts_lines(p, d, name)
-        runs, run = (t.tile_k, kind.packed_bytes(rows)) if across else (rows, kind.packed_bytes(t.tile_k))
-        touched = runs * line * lines_of(run, gcd(run_step(p, across, name == "B"), line), line)
-        cut, whole = cut + touched, whole + (runs * line * lines_of(run, line, line) if mended else touched)
-        held = held + HELD * runs * t.tile_k * mended
+        begin, mended = gcd(_run_step(p, name), line), _cuts_lines(p, d, name)
+        cut = cut + touched_bytes(p, t, name, begin, line)
+        whole = whole + touched_bytes(p, t, name, line if mended else begin, line)
+        held = held + HELD * side_of(p, name, t)[0] * t.tile_k * mended
     tiles = p.even_batch.batch * -(-p.even_batch.m // t.tile_m) * -(-p.n // t.tile_n)
-    lost = cut * choose(tiles > d.num_cus, 2, 1) > row.cache_bytes
+    lost = cut * choose(tiles > d.num_cus, 2, 1) > rates.row.cache_bytes
     of_l2 = rates.l2 / (minimum(tiles, d.num_cus) * rates.clock)
     matrix = 2 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(p, d)
     return lost & (_LEAST_GAIN * largest(matrix + held / rates.valu_lanes, whole / of_l2) < largest(matrix, cut / of_l2))
 
 
 def lines_of(run: Any, step: Any, line: int) -> Any:
-    """Returns the average number of lines that a run of bytes touches.
-
-    Runs begin at multiples of their own length in rows that begin at multiples of `step` (`limits.cut_line_bytes`).
-    """
+    """Returns the mean number of lines that a run touches. It begins at multiples of its length, in rows at multiples of `step`."""
     vectors = isinstance(run, np.ndarray) or isinstance(step, np.ndarray)
     return (run + line - (np.gcd if vectors else gcd)(run, step)) / line
 

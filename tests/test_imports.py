@@ -68,7 +68,7 @@ ORDER = {
         "engine/allocations.py",
         "engine/hostcall",
         "engine/workers",
-        "engine/lowering engine/workgroup.py engine/finding.py engine/failures.py engine/node.py",
+        "engine/lowering engine/workgroup.py engine/finding.py engine/failures.py engine/node.py engine/footprint.py",
         "engine/suppressions.py engine/numbers.py",
         "engine/demand.py",
         "engine/program.py",

@@ -15,6 +15,7 @@ From the ground up; a file imports only those above it (`ORDER` in tests/test_im
     program.py         instructions to records, each with its handler
     accounts.py        counters that executed instructions add to
     node.py            Node: GPUs whose launches may run at the same time
+    footprint.py       Footprint: bytes that a launch or a copy touches
     dispatch.py        Dispatch: one launch as checks, errors and findings see it
     positions.py       places in a launch: instructions, arguments' elements, findings
     result.py          Run: counts, counters, fidelity

@@ -165,6 +165,7 @@ class Device:
         self.stdout: TextIO | None = None  # destination of kernels' printf, None for the process's own
         self.stderr: TextIO | None = None
         self.shadows: dict[str, Any] = {}  # data that checks keep from one launch to the next
+        self.footprints = False  # True if checked launches find their footprint, see `Run.footprint`
         self.profiler: Watcher | None = None
         self.suppressions = suppressions or Suppressions()
         self.shown: Callable[[Dispatch], AbstractContextManager[None]] | None = None  # returns a context entered around a launch

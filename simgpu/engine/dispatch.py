@@ -40,6 +40,7 @@ class Dispatch:
     node: DeviceNode | None  # devices that share memory with this one
     number: int  # the device's number among them
     check: bool | str  # see `device.Device`
+    footprints: bool  # True if checked launches find their footprint
     suppressions: Suppressions  # findings that are not reported
     weak: int | None  # seed of weak mode, None outside it
     late: int | None  # seed of late mode, None outside it

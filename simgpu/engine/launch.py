@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from simgpu.engine.device import Kernel
 from simgpu.engine.faults import all_wait, describe, out_of_budget, out_of_time, outside_lds
 from simgpu.engine.finding import Finding
+from simgpu.engine.footprint import FOOTPRINT
 from simgpu.engine.hostcall.output import Output
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run, instructions_so_far, summarise, totals
@@ -119,7 +120,7 @@ class Launch(LaunchSetup):
         self.code, self.bias, self.origins = kernel.module.code, kernel.module.bias, kernel.module.origins
         self.device = device = kernel.module.device
         self.chip, self.memory, self.shadows, self.check = device.descriptor, device.memory, device.shadows, device.check
-        self.node, self.number = device.node, device.number
+        self.node, self.number, self.footprints = device.node, device.number, device.footprints
         self.suppressions, self.weak, self.late = device.suppressions, device.weak, device.late
         self.seed = device.schedule if device.weak is None else device.weak
         self.max_instructions, self.timeout = device.max_instructions, device.timeout
@@ -228,7 +229,8 @@ class Launch(LaunchSetup):
             raise
         notes = (*self.notes, *outside_lds(self, workers))
         if self.device.checks or notes:
-            run = replace(run, findings=self.supervisor.findings(self, workers), notes=notes)
+            found = self.supervisor.findings(self, workers)
+            run = replace(run, findings=found, notes=notes, footprint=self.checks.get(FOOTPRINT))
         self.clear_counts(workers)
         return run
 

@@ -13,6 +13,7 @@ import numpy as np
 from simgpu.engine.accounts import CLASSES, COUNTED, FIDELITIES, MOVED, MOVED_NOTHING, Accounts
 from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.finding import Finding
+from simgpu.engine.footprint import Footprint
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.worker import live_waves
 from simgpu.hardware.errors import LaunchError
@@ -53,6 +54,7 @@ class Run:
     lds_conflicts: Mapping[int, int] = field(default_factory=dict)  # clocks lost to LDS banks (check="performance")
     inexact: Sequence[Inexact] = ()  # executed instructions that may differ from the hardware's bits, most executed first
     notes: Sequence[str] = ()  # assumptions about arguments
+    footprint: Footprint | None = field(default=None, compare=False)  # bytes that it touched; None unless `Device.footprints`
     kernel: Any = field(default=None, compare=False)  # the launched kernel
     call: Mapping[str, Any] = field(default_factory=dict, compare=False)  # arguments of the launch
 
@@ -166,7 +168,8 @@ def summarise(
         conflicts = {4 * (index - launch.entry): clocks for index, clocks in lost.items()}
         counters["lds_bank_conflicts"] = sum(conflicts.values())
     fidelity, profile, lanes = dict(known.fidelity), dict(known.profile), dict(known.lanes)
-    return Run(total, seconds, counters, [], fidelity, profile, lanes, conflicts, known.inexact, (), kernel, call)
+    inexact = known.inexact
+    return Run(total, seconds, counters, [], fidelity, profile, lanes, conflicts, inexact, kernel=kernel, call=call)
 
 
 def instructions_so_far(launch: Dispatch, workers: list[Worker]) -> int:

@@ -7,6 +7,7 @@
     protocol.py    the messages between library and server
     properties.py  a board's properties, as hipGetDeviceProperties returns them
     library.py     builds and caches the C library that programs load
+    order.py       what orders the work of streams, and accesses that nothing orders
     record.py      the record of a run: figures by kernel, findings
     sites.py       source lines of calls in a running program
     names.py       symbols of kernels that C++ expressions name

@@ -127,6 +127,11 @@ class GPUs:
         """True if memory tracks undefined bits: in checked mode, unless only numerics are checked."""
         return self.gpus[0].memory.checked
 
+    def want_footprints(self, on: bool) -> None:
+        """Tells checked launches whether to find their footprint."""
+        for gpu in self.gpus:
+            gpu.checking.footprints = on
+
     # -- memory --------------------------------------------------------------------------------
 
     def change(self, entry: Any, pad: int) -> None:
@@ -187,6 +192,10 @@ class GPUs:
                 self._adopt(index, owned, pad)
             else:
                 self.gpus[index].memory.free(owned.adopted.pop(index))
+
+    def owner(self, address: int) -> OwnedAllocation | None:
+        """Returns the allocation of a byte, also one that is freed; None if there is none."""
+        return next((owned for owned in self.owned.values() if 0 <= address - owned.address < owned.nbytes), None)
 
     def leaks(self) -> list[OwnedAllocation]:
         """Returns the allocations that the program did not free, except managed memory."""

@@ -10,13 +10,14 @@ from typing import BinaryIO
 
 import numpy as np
 
-VERSION = 5
+VERSION = 6
 FRAME = struct.Struct("<II")  # kind, number of bytes that follow; in a reply: status, bytes
 # Version of the protocol, process id, address of the arena, its bytes, its bytes for code objects, path of the program.
 HELLO = struct.Struct("<IIQQQ1024s")
 # Function, work-items, block, dynamic LDS, cooperative, bytes of arguments, position of the log, number of the batch,
-# launches of the batch that follow.
-LAUNCH = struct.Struct("<I3I3IIIIQII")
+# launches of the batch that follow, stream, ticket.
+LAUNCH = struct.Struct("<I3I3IIIIQIIQQ")
+POSITION = 10  # index of the log's position in LAUNCH's fields
 ALIKE = slice(0, 40)  # the part of LAUNCH that is equal in launches that differ only in their arguments
 FINDING = struct.Struct("<Q32s")  # return address, kind
 SHARE = struct.Struct("<QQQIi")  # address, bytes, offset in the file; a process, and its descriptor of the file
@@ -55,6 +56,27 @@ class Change(IntEnum):
     PEER = 3
     UNDEFINED = 4
     UNPEER = 5
+    STREAM = 6  # from here on work, see the library's order.c
+    QUEUED = 7
+    READS = 8
+    WRITES = 9
+    WAITS = 10
+    SEEN = 11
+    UNKNOWN = 12
+
+
+class WorkKind(IntEnum):
+    """Kinds of work (`What` of the library's order.c)."""
+
+    KERNEL = 0
+    COPY = 1
+    FILL = 2
+    RELEASE = 3
+
+    @property
+    def title(self) -> str:
+        """Returns the work in words."""
+        return ("a kernel", "a copy", "a fill", "hipFreeAsync")[self]
 
 
 class AllocationKind(IntEnum):
@@ -126,7 +148,7 @@ def next_message(stream: BinaryIO) -> Message:
 def next_batch(stream: BinaryIO) -> list[bytes]:
     """Receives the next launches, whose messages the library sent together."""
     batch = [next_message(stream).data]
-    *_, behind = LAUNCH.unpack_from(batch[0])
+    *_, behind, _, _ = LAUNCH.unpack_from(batch[0])
     batch += [next_message(stream).data for _ in range(behind)]
     return batch
 

@@ -54,6 +54,15 @@ class KernelRecord:
         return {**vars(self), "fidelity": dict(self.fidelity)}
 
 
+@dataclass(frozen=True)
+class CallFinding(Finding):
+    """Something wrong with a call of HIP; source: the line of the call, other_source: that of an earlier one."""
+
+    def __str__(self) -> str:
+        places = (("at", self.source), ("earlier", self.other_source))
+        return f"{self.severity}: {self.kind}: {self.message}" + "".join(f"\n  {word} {line}" for word, line in places if line)
+
+
 class ProcessRecord:
     """Record of a process. tell: prints a message for people, at once."""
 

@@ -16,8 +16,8 @@ import struct
 import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +42,7 @@ from simgpu.hip.gpus import GPUs, LaunchShape, OwnedAllocation, shape_of
 from simgpu.hip.memory import UNDEFINED_FILL, Arena
 from simgpu.hip.names import lowered_names
 from simgpu.hip.options import Compile, HipSource, Options, file_of
+from simgpu.hip.order import WorkClash, WorkOrder
 from simgpu.hip.protocol import (
     ALIKE,
     CALLS,
@@ -49,7 +50,9 @@ from simgpu.hip.protocol import (
     FINDING,
     LAUNCH,
     LOG_BYTES,
+    POSITION,
     SHARE,
+    Change,
     Greeting,
     HipStatus,
     Message,
@@ -62,7 +65,7 @@ from simgpu.hip.protocol import (
     reply,
     send,
 )
-from simgpu.hip.record import ProcessRecord
+from simgpu.hip.record import CallFinding, ProcessRecord
 from simgpu.hip.sites import CallSites
 
 if TYPE_CHECKING:
@@ -80,14 +83,6 @@ STATUSES = (
 # Kinds of findings about calls that are notes.
 NOTES = ("launch", "mismatched-free", "copy-direction", "leak", "partly-uninitialized-copy")
 RUNTIME_COMPILED = "-D__HIPCC_RTC__=1"  # how sources tell hiprtc from hipcc (HIP documentation, "HIP RTC programming guide")
-
-
-@dataclass(frozen=True)
-class CallFinding(Finding):
-    """Something wrong with a call of HIP; source: the line of the call."""
-
-    def __str__(self) -> str:
-        return f"{self.severity}: {self.kind}: {self.message}" + (f"\n  at {self.source}" if self.source else "")
 
 
 def tell(text: str) -> None:
@@ -108,6 +103,7 @@ class Server:
         self._boards = [hardware.target(board) for board in options.boards]
         self._gpus = GPUs(options, Arena(arena, shadow, self._hello.arena, self._hello.arena_bytes, self._hello.module_bytes))
         self._sites = CallSites(self._hello.process)
+        self._order = WorkOrder()
         self._seen: Counter[str] = Counter()  # launches by kernel
         # Seconds by the model, by kernel and shape, and those of the launch before on this GPU; what each left in caches.
         self._times: dict[tuple[ModelledLaunch, ModelledLaunch | None], float | None] = {}
@@ -309,13 +305,18 @@ class Server:
             return
         for entry in self._log[self._read : position]:
             try:
-                self._gpus.change(entry, self._options.pad)
+                if entry["kind"] < Change.STREAM:
+                    self._gpus.change(entry, self._options.pad)
+                else:
+                    self._note_clashes(self._order.apply(entry))
             except SimError as error:  # a bug here: the program continues, and the record reports it
                 self.record.error(f"internal error, {error}; please report it")
+        self._note_clashes(self._order.settle())
+        self._gpus.want_footprints(self._order.matters)
         self._read = position
 
     def _launch(self, batch: Sequence[bytes]) -> tuple[int, int, bytes]:
-        number, *extents, nbytes, position, _, _ = LAUNCH.unpack_from(batch[0])
+        number, *extents, nbytes, position, _, _, stream, ticket = LAUNCH.unpack_from(batch[0])
         function, shape = self._gpus.functions[number], shape_of(*extents)
         name, printed, done = function.name, io.StringIO(), 0
         with self._gpus.busy:
@@ -339,6 +340,8 @@ class Server:
                         self.record.observed.append(observed)
                     for finding in run.findings:
                         record.findings += self._note_kernel(finding, name)
+                    if modes:
+                        self._note_clashes(self._order.ran(stream, ticket, name, run.footprint))
         except SimError as error:
             with self._gpus.busy:
                 self._seen[name] -= same - done - 1  # they do not run
@@ -353,7 +356,7 @@ class Server:
         """Returns how many launches at the beginning of a batch differ only in their arguments, with the log read so far."""
         first = batch[0]
         for count, data in enumerate(batch):
-            if data[ALIKE] != first[ALIKE] or LAUNCH.unpack_from(data)[-3] > self._read:
+            if data[ALIKE] != first[ALIKE] or LAUNCH.unpack_from(data)[POSITION] > self._read:
                 return count
         return len(batch)
 
@@ -407,6 +410,13 @@ class Server:
     def _note(self, kind: str, text: str, source: str) -> None:
         severity: Severity = "error" if self._gpus.track_definedness and kind not in NOTES else "note"
         self.record.note(CallFinding(kind, self._with_sites(text), 0, "", source=source, severity=severity))
+
+    def _note_clashes(self, clashes: Iterable[WorkClash]) -> None:
+        for clash in clashes:
+            owned = self._gpus.owner(clash.address)
+            place = f"byte {clash.address - owned.address} of {owned.label}" if owned else f"{clash.address:#x}"
+            found = clash.finding(self._with_sites(place), *(self._sites.first(work.sites) or "" for work in clash[:2]))
+            self.record.note(found)
 
     def _describe_allocation(self, address: int) -> str:
         """Returns an allocation's description for people."""

@@ -199,7 +199,7 @@ def test_the_fastest_matrix_instruction_may_be_32_wide(op: str, problem: Any) ->
 
 @pytest.mark.slow
 def test_more_lds_than_the_architecture_has_runs_on_that_board_only() -> None:
-    """One CU: there no split of K pays, so that LDS sets the tile."""
+    """With one CU no split of K pays, so that LDS sets the tile."""
     board = "mi300x"
     d = replace(hardware.target(board), lds_bytes=160 * KIB, num_cus=1)
     tree = TiledComputation(300, 300, 600, target=d, dtype="f32")

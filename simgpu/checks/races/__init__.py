@@ -2,6 +2,7 @@
 
     cells.py        three accesses of each dword, and the rule by which two race
     storage.py      memory of the cells
+    footprint.py    bytes that a launch touched, from its cells
     order.py        clocks of workgroups and waves, and addresses of a worker's memory
     knowledge.py    releases and observations of waves, and the knowledge that they give a wave
     releases.py     actions of a wave: release, observe, write back and invalidate

@@ -15,12 +15,14 @@ from llvmlite import ir
 from simgpu.alu.control import ENDS
 from simgpu.checks.races import accesses, barriers, findings, order, pending, uses  # noqa: F401  (registers findings)
 from simgpu.checks.races.expected import expected_loads
+from simgpu.checks.races.footprint import footprint_of
 from simgpu.checks.races.lds import carried, shadow
 from simgpu.checks.races.ordering import give_order, model_of, shared_order
 from simgpu.checks.races.overlap import OVERLAP, OverlapMember, alone_note, join
 from simgpu.checks.races.storage import AREA, Shadow, allocation_shadows, give_back, lazy_zeros, lds_shadow
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
+from simgpu.engine.footprint import FOOTPRINT
 from simgpu.engine.workgroup import WAVES
 from simgpu.hardware import memory_model
 from simgpu.hardware.isa.instruction import Instruction
@@ -166,7 +168,10 @@ class Races(Check):
         well = all(worker.error is None for worker in workers)
         if well:
             lds = [worker.checks["races"][0] for worker in workers]
-            give_back(launch.shadows, [*lds, *launch.checks["races"][2]])
+            own = launch.checks["races"][2]
+            if launch.footprints and launch.checks[OVERLAP] is None:
+                launch.checks[FOOTPRINT] = footprint_of(own)
+            give_back(launch.shadows, [*lds, *own])
         return alone_note(launch)
 
 

@@ -89,12 +89,12 @@ def allocation_shadows(
     launch: Dispatch, synchronises: bool, common: dict[tuple[int, int], Shadow] | None = None
 ) -> list[Shadow]:
     """Returns the shadows of the allocations that kernels may write, and enters them in the launch's table. A launch of one wave
-    that runs by itself has none, nor has the launch's own memory but the grid's barrier.
+    that runs by itself has none, unless its footprint is wanted, nor has the launch's own memory but the grid's barrier.
 
     synchronises: True if areas need `heads`, see `knowledge`. common: shadows of launches that overlap, by address and bytes,
     which get new ones; they are not returned
     """
-    if common is None and launch.groups * launch.waves == 1:
+    if common is None and launch.groups * launch.waves == 1 and not launch.footprints:
         return []
     own = launch.borrowed.allocations
     barriers = {allocation.address for allocation in own if allocation.label == GRID_BARRIER}
@@ -149,20 +149,19 @@ def give_back(shadows: dict[str, Any], used: list[Shadow]) -> None:
     shadows[POOL] = kept
 
 
+def rows(memory: np.ndarray, area: cells.Area, which: int) -> np.ndarray:
+    """Returns a map's bytes in a shadow's memory, a row for each line."""
+    lines, at = area.dwords // cells.LINE_DWORDS, area.maps[which] - area.maps[cells.WRITER]
+    return memory[at : at + LINE_SHARES[which] * lines].reshape(lines, -1)
+
+
 def _clear(memory: np.ndarray, area: cells.Area) -> None:
     """Zeroes the cells that were used, without the first touch of any page."""
-    lines = area.dwords // cells.LINE_DWORDS
-
-    def rows(which: int) -> np.ndarray:
-        """Returns a map's bytes, a row for each line."""
-        at = area.maps[which] - area.maps[cells.WRITER]
-        return memory[at : at + LINE_SHARES[which] * lines].reshape(lines, -1)
-
-    marks = rows(cells.LINE_MARKS)
+    marks = rows(memory, area, cells.LINE_MARKS)
     split = marks[:, 0] & cells.SPLIT_MARK != 0
     parted: Any = slice(None) if split.all() else np.flatnonzero(split)
     if split.any():
-        rows(cells.MARKS)[parted] = 0
+        rows(memory, area, cells.MARKS)[parted] = 0
     for used, maps in (
         (area.written, (cells.WRITER, cells.BYTE_WRITER, cells.LINE_WRITER)),
         (area.read, (cells.READER, cells.BYTE_READER, cells.LINE_READER)),
@@ -170,9 +169,9 @@ def _clear(memory: np.ndarray, area: cells.Area) -> None:
     ):
         wide, byte, line = maps
         if used:
-            rows(line)[:] = 0
-            rows(wide)[parted] = 0
+            rows(memory, area, line)[:] = 0
+            rows(memory, area, wide)[parted] = 0
             if area.narrowed:
-                rows(byte)[parted] = 0
+                rows(memory, area, byte)[parted] = 0
     marks[:] = 0
     area.written = area.read = area.read2 = area.narrowed = area.atomics = 0

@@ -16,6 +16,7 @@
 //               transfers.c     copies and fills: checks, and execution
 //               copies.c, copies_3d.c, fills.c   calls that copy or fill
 //   work/       queues.c        queues of work, waiting
+//               order.c         the log of work: what is queued, what waits for what
 //               streams.c, events.c              calls for streams and events
 //               shared_events.c events that processes share
 //               callbacks.c     work that a stream does on the host
@@ -210,9 +211,21 @@ typedef struct {
     struct Pool *pool;  // NULL if it is from no pool
 } Allocation;
 
-enum { LOG_ALLOCATE = 1, LOG_FREE, LOG_PEER, LOG_UNDEFINED, LOG_UNPEER };
+enum {
+    LOG_ALLOCATE = 1, LOG_FREE, LOG_PEER, LOG_UNDEFINED, LOG_UNPEER,  // memory
+    LOG_STREAM, LOG_QUEUED, LOG_READS, LOG_WRITES, LOG_WAITS, LOG_SEEN, LOG_UNKNOWN  // work, see order.c
+};
+typedef struct {
+    u32 kind, device;
+    uint16_t memory, coarse, access, read_only;
+    u64 address, bytes, number;
+    u64 sites[SITES];
+    u64 home;
+} Entry;
+void log_entry(Entry entry, void **sites);
 void log_allocation(u32 kind, const Allocation *of, void **sites);
 void log_peer(u32 kind, u32 device, u32 peer);
+void call_sites(void *site, void **sites);  // addresses of a call and of its callers, from the program's own code on
 
 bool is_coarse(const Allocation *of);  // true if other devices see accesses only between kernels
 bool is_device_memory(Memory memory);  // true if the host must not access it, by HIP's rules
@@ -252,6 +265,7 @@ typedef struct Operation {
     size_t bytes;  // size of the whole operation, for copies
     Error (*run)(struct Operation *);  // runs in the stream's thread
     struct Stream *stream;
+    u64 ticket;  // its number in the stream
 } Operation;
 
 typedef struct Stream {
@@ -261,7 +275,7 @@ typedef struct Stream {
     int priority;
     int policy;  // hipSynchronizationPolicy: how the host waits, which changes nothing here
     bool null, per_thread, started, ended;
-    u64 id, submitted, completed;  // submitted, completed: number of operations
+    u64 id, submitted, completed, seen;  // numbers of operations; seen: those that the host knows to be complete
     Operation *head, *tail;
     pthread_cond_t work;
     struct Stream *following;  // next stream of the device
@@ -306,6 +320,7 @@ u64 now(void);
 void *make_callback(void (*call)(void *), void *data);
 void read_callback(const Operation *operation, void (**call)(void *), void **data);
 Error run_callback(Operation *operation);
+Error run_value_wait(Operation *operation);
 Error record_event(Stream *stream, Event *event);
 Error wait_event(Stream *stream, Event *event);
 extern __thread int default_is_per_thread;  // set while a call runs whose name ends with _spt
@@ -368,6 +383,15 @@ Error make_fill(void *to, size_t pitch, u32 value, u32 element, size_t width, si
 Error run_copy(Operation *operation);
 Error run_fill(Operation *operation);
 Error check_transfer(const Transfer *transfer, bool reads);
+void order_at_once(Transfer *transfer);  // logs a transfer that the calling thread does itself
+
+// -- pools.c -------------------------------------------------------------------------------------
+
+typedef struct {
+    Operation operation;
+    void *pointer, *site;
+} Release;
+Error run_release(Operation *operation);
 
 // -- modules --------------------------------------------------------------------------------------
 
@@ -414,6 +438,7 @@ typedef struct {
     Operation operation;
     Function *function;
     const void *host;  // the function's stub, if the program launched by it
+    void *site;
     Dim3 size;  // work-items
     Dim3 block;
     u32 dynamic_lds, cooperative;

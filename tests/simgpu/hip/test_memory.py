@@ -15,6 +15,7 @@ import pytest
 from simgpu.hip.gpus import GPUs, LaunchShape
 from simgpu.hip.memory import Arena
 from simgpu.hip.options import Options
+from simgpu.hip.order import WorkOrder
 from simgpu.hip.protocol import ENTRY, LAUNCH, AllocationKind, Change
 from simgpu.hip.server import Server
 from simgpu.timing.history import LaunchHistory
@@ -75,9 +76,12 @@ def test_each_entry_of_the_log_is_read_once() -> None:
     """Launches of several threads come with positions in any order."""
     server = object.__new__(Server)
     seen: list[int] = []
-    server._log, server._read = np.arange(9), 0  # type: ignore[assignment]
+    server._log, server._read, server._order = np.zeros(9, ENTRY), 0, WorkOrder()
+    server._log["kind"], server._log["number"] = Change.ALLOCATE, range(9)
     server._options = SimpleNamespace(pad=0)  # type: ignore[assignment]
-    server._gpus = SimpleNamespace(change=lambda entry, pad: seen.append(int(entry)))  # type: ignore[assignment]
+    server._gpus = SimpleNamespace(  # type: ignore[assignment]
+        change=lambda entry, pad: seen.append(int(entry["number"])), want_footprints=lambda on: None
+    )
     for position in (2, 1, 2, 5, 3, 9, 4):
         server._read_log(position)
     assert seen == list(range(9))
@@ -106,7 +110,7 @@ def test_launches_run_together_that_differ_in_their_arguments_only() -> None:
     server = object.__new__(Server)
     server._read = 7
     def message(block: int, position: int, argument: bytes = b"abc") -> bytes:
-        return LAUNCH.pack(5, 512, 1, 1, block, 1, 1, 0, 0, len(argument), position, 1, 0) + argument
+        return LAUNCH.pack(5, 512, 1, 1, block, 1, 1, 0, 0, len(argument), position, 1, 0, 1, 1) + argument
 
     batch = [message(64, 3), message(64, 7, b"xyz"), message(64, 7), message(128, 7), message(64, 7)]
     assert server._count_alike(batch) == 3

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define GREETING 1
-#define PROTOCOL 5
+#define PROTOCOL 6
 #define LOG_BYTES (64ull << 30)
 #define DESCRIPTORS (3 + MAX_DEVICES)
 #define SECONDS_AT_EXIT 10
@@ -43,19 +43,11 @@ static Channel launches[MAX_DEVICES];  // one of each device
 
 // -- the log -------------------------------------------------------------------------------------
 
-typedef struct {
-    u32 kind, device;
-    uint16_t memory, coarse, access, read_only;
-    u64 address, bytes, number;
-    u64 sites[SITES];
-    u64 home;
-} Entry;
-
 static Entry *entries;
 static u64 entry_count;
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
-static void log_entry(Entry entry, void **sites) {
+void log_entry(Entry entry, void **sites) {
     for (int i = 0; sites && i < SITES; i++) entry.sites[i] = (u64)sites[i];
     pthread_mutex_lock(&writing);
     if (entries && (entry_count + 1) * sizeof(Entry) <= LOG_BYTES) {

@@ -20,6 +20,5 @@ u64 next_number(Memory memory);  // number of the next allocation of this kind
 u64 take_addresses(u64 bytes, u64 alignment);  // unused addresses of the arena; 0: not enough left
 void undefine(u64 address, u64 bytes);  // marks whole dwords of the arena as never written, if definedness is tracked
 void discard(u64 address, u64 bytes);  // makes whole pages of the arena read as 0 again
-void call_sites(void *site, void **sites);  // addresses of a call and of its callers, from the program's own code on
 
 #endif

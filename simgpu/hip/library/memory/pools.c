@@ -58,13 +58,7 @@ void count_graph_memory(const void *pointer, int device) {
     pthread_mutex_unlock(&lock);
 }
 
-typedef struct {
-    Operation operation;
-    void *pointer;
-    void *site;
-} Release;
-
-static Error run_release(Operation *operation) {
+Error run_release(Operation *operation) {
     Release *it = (Release *)operation;
     return release(it->pointer, DEVICE_MEMORY, MANAGED_MEMORY, it->site, "hipFreeAsync");
 }

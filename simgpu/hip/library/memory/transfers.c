@@ -202,6 +202,7 @@ Error transfer(Transfer wanted, bool reads, How how) {
         error = how.given || stream->per_thread ? wait_stream(stream) : wait_default(stream->device);
         if (!error && !how.given) error = wait_owner(wanted.to, stream->device);
         if (!error && !how.given && reads) error = wait_owner(wanted.from, stream->device);
+        if (!error) order_at_once(&wanted);
         return ended(wanted.call, error ? error : run(&wanted.operation));
     }
     if (stream->capture && how.waits) return ended(wanted.call, CAPTURE_UNSUPPORTED);

@@ -1,5 +1,5 @@
 // Work of a stream on the host: it calls back, waits for a value in memory, or writes one.
-#include "internal.h"
+#include "work.h"
 
 #include <time.h>
 
@@ -12,6 +12,9 @@ typedef struct {
 
 Error run_callback(Operation *operation) {
     Callback *it = (Callback *)operation;
+    pthread_mutex_lock(&lock);
+    order_seen(operation->stream, operation->ticket - 1);  // the program may tell its other threads
+    pthread_mutex_unlock(&lock);
     if (it->plain) it->plain(it->data);
     else it->full(it->stream, device_error(operation->stream->device), it->data);
     return SUCCESS;
@@ -55,7 +58,7 @@ typedef struct {
 
 static u64 value_at(const Value *it) { return it->bytes == 4 ? *(volatile u32 *)it->at : *(volatile u64 *)it->at; }
 
-static Error run_value_wait(Operation *operation) {
+Error run_value_wait(Operation *operation) {
     Value *it = (Value *)operation;
     for (;;) {
         u64 found = value_at(it) & it->mask, wanted = it->value & it->mask;

@@ -131,6 +131,7 @@ API Error hipEventQuery(void *given) {
     if (error) return done(error);
     pthread_mutex_lock(&lock);
     bool ready = event->shared ? is_shared_ready(event) : !event->recorded || event->stream->completed >= event->ticket;
+    if (ready && event->recorded) order_seen(event->stream, event->ticket);
     error = event->recorded ? state.device[event->stream->device].failure : SUCCESS;
     pthread_mutex_unlock(&lock);
     return done(ready ? error : NOT_READY);

@@ -15,6 +15,7 @@ typedef struct {
     u32 function, size[3], block[3], dynamic_lds, cooperative, bytes;
     u64 log;
     u32 batch, behind;  // number of the batch; launches of the batch that follow
+    u64 stream, ticket;
 } Message;
 
 // Most bytes of messages that are sent before the first reply is read. They must fit into a socket's buffer (212,992 bytes by
@@ -57,7 +58,9 @@ Error run_batch(Operation *const *operations, u32 count) {
                            .bytes = it->bytes,
                            .log = log_position(),
                            .batch = batch,
-                           .behind = count - 1 - i};
+                           .behind = count - 1 - i,
+                           .stream = it->operation.stream->id,
+                           .ticket = it->operation.ticket};
         memcpy(at, &message, sizeof message), memcpy(at + sizeof message, it->arguments, it->bytes);
         at += message_bytes(it);
     }
@@ -147,6 +150,7 @@ bool grid_items(Dim3 grid, Dim3 block, Dim3 *size) {
 
 typedef struct {
     const char *call;  // the call of HIP
+    void *site;
     void *stream;
     void *before, *after;
     bool cooperative;
@@ -185,7 +189,7 @@ static Error launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, 
     Error error = device_error(stream->device);
     if (!error) error = make_launch(function, size, block, dynamic_lds, when.cooperative, arguments, extra, &made);
     if (error) return error;
-    made->host = when.host;
+    made->host = when.host, made->site = when.site;
     if (when.before) error = hipEventRecord(when.before, when.stream);
     if (error) return free(made), error;
     bool waits = !stream->capture && lent(made);
@@ -235,37 +239,47 @@ enum { DEEPEST = 16 };
 typedef struct {
     Dim3 grid, block;
     size_t lds;
-    void *stream;
+    void *stream, *site;
 } Configuration;
 static __thread Configuration configurations[DEEPEST];
 static __thread int depth;
+static __thread void *configured;  // site of a <<<>>> whose launch follows
+
+// Returns the site of <<<>>> for a launch by it: a stub of the compiler, which has no lines, calls the launch itself.
+static void *site_of_launch(void *caller) {
+    void *site = configured ? configured : caller;
+    configured = NULL;
+    return site;
+}
 
 API Error __hipPushCallConfiguration(Dim3 grid, Dim3 block, size_t lds, void *stream) {
     if (depth == DEEPEST) return done(INVALID_VALUE);
-    configurations[depth++] = (Configuration){grid, block, lds, stream};
+    configurations[depth++] = (Configuration){grid, block, lds, stream, CALLER};
     return done(SUCCESS);
 }
 
 API Error __hipPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *lds, void **stream) {
     if (!depth) return done(MISSING_CONFIGURATION);
     Configuration found = configurations[--depth];
-    *grid = found.grid, *block = found.block, *lds = found.lds, *stream = found.stream;
+    *grid = found.grid, *block = found.block, *lds = found.lds, *stream = found.stream, configured = found.site;
     return done(SUCCESS);
 }
 
 API Error hipLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t lds, void *stream) {
-    return launch_host(host, grid, block, lds, arguments, (When){.call = __func__, .stream = stream});
+    return launch_host(host, grid, block, lds, arguments,
+                       (When){.call = __func__, .site = site_of_launch(CALLER), .stream = stream});
 }
 
 API Error hipExtLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t lds, void *stream, void *before,
                              void *after, int flags) {
     (void)flags;
     return launch_host(host, grid, block, lds, arguments,
-                       (When){.call = __func__, .stream = stream, .before = before, .after = after});
+                       (When){.call = __func__, .site = CALLER, .stream = stream, .before = before, .after = after});
 }
 
 API Error hipLaunchCooperativeKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, u32 lds, void *stream) {
-    return launch_host(host, grid, block, lds, arguments, (When){.call = __func__, .stream = stream, .cooperative = true});
+    return launch_host(host, grid, block, lds, arguments,
+                       (When){.call = __func__, .site = CALLER, .stream = stream, .cooperative = true});
 }
 
 typedef struct {
@@ -289,19 +303,19 @@ static bool are_one_a_device(const void *stream, size_t stride, int count, u32 f
     return true;
 }
 
-static Error launch_many(const HostLaunch *list, int count, u32 flags, bool cooperative, const char *call) {
+static Error launch_many(const HostLaunch *list, int count, u32 flags, bool cooperative, void *site, const char *call) {
     Error error = list && are_one_a_device(&list->stream, sizeof *list, count, flags) ? SUCCESS : INVALID_VALUE;
     for (int i = 0; i < count && !error; i++)
         error = launch_host(list[i].host, list[i].grid, list[i].block, list[i].lds, list[i].arguments,
-                            (When){.call = call, .stream = list[i].stream, .cooperative = cooperative});
+                            (When){.call = call, .site = site, .stream = list[i].stream, .cooperative = cooperative});
     return ended(call, error);
 }
 
 API Error hipExtLaunchMultiKernelMultiDevice(HostLaunch *list, int count, u32 flags) {
-    return launch_many(list, count, flags, false, __func__);
+    return launch_many(list, count, flags, false, CALLER, __func__);
 }
 API Error hipLaunchCooperativeKernelMultiDevice(HostLaunch *list, int count, u32 flags) {
-    return launch_many(list, count, flags, true, __func__);
+    return launch_many(list, count, flags, true, CALLER, __func__);
 }
 
 typedef struct {
@@ -330,7 +344,7 @@ API Error hipLaunchKernelExC(const LaunchConfiguration *how, const void *host, v
     if (!how) return done(INVALID_VALUE);
     bool cooperative = asks_cooperative(how->attributes, how->count);
     return launch_host(host, how->grid, how->block, how->lds, arguments,
-                       (When){.call = __func__, .stream = how->stream, .cooperative = cooperative});
+                       (When){.call = __func__, .site = CALLER, .stream = how->stream, .cooperative = cooperative});
 }
 
 typedef struct {
@@ -345,19 +359,19 @@ API Error hipDrvLaunchKernelEx(const DriverConfiguration *how, Function *functio
     if (!how) return done(INVALID_VALUE);
     bool cooperative = asks_cooperative(how->attributes, how->count);
     return launch_module(function, how->grid, how->block, how->lds, arguments, extra,
-                         (When){.call = __func__, .stream = how->stream, .cooperative = cooperative});
+                         (When){.call = __func__, .site = CALLER, .stream = how->stream, .cooperative = cooperative});
 }
 
 API Error hipModuleLaunchKernel(Function *function, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 lds, void *stream,
                                 void **arguments, void **extra) {
     return launch_module(function, (Dim3){gx, gy, gz}, (Dim3){bx, by, bz}, lds, arguments, extra,
-                         (When){.call = __func__, .stream = stream});
+                         (When){.call = __func__, .site = CALLER, .stream = stream});
 }
 
 API Error hipModuleLaunchCooperativeKernel(Function *function, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 lds,
                                            void *stream, void **arguments) {
     return launch_module(function, (Dim3){gx, gy, gz}, (Dim3){bx, by, bz}, lds, arguments, NULL,
-                         (When){.call = __func__, .stream = stream, .cooperative = true});
+                         (When){.call = __func__, .site = CALLER, .stream = stream, .cooperative = true});
 }
 
 typedef struct {
@@ -373,7 +387,7 @@ API Error hipModuleLaunchCooperativeKernelMultiDevice(ModuleLaunch *list, u32 co
     Error error = fits ? SUCCESS : INVALID_VALUE;
     for (u32 i = 0; i < count && !error; i++)
         error = launch_module(list[i].function, list[i].grid, list[i].block, list[i].lds, list[i].arguments, NULL,
-                              (When){.call = __func__, .stream = list[i].stream, .cooperative = true});
+                              (When){.call = __func__, .site = CALLER, .stream = list[i].stream, .cooperative = true});
     return done(error);
 }
 
@@ -388,7 +402,8 @@ API Error hipExtModuleLaunchKernel(Function *function, u32 x, u32 y, u32 z, u32 
     if (!error && (lds > UINT32_MAX || (arguments && extra))) error = INVALID_VALUE;
     return done(error ? error
                       : launch(function, (Dim3){x, y, z}, (Dim3){bx, by, bz}, (u32)lds, arguments, extra,
-                               (When){.call = __func__, .stream = given, .before = before, .after = after}, stream));
+                               (When){.call = __func__, .site = CALLER, .stream = given, .before = before, .after = after},
+                               stream));
 }
 
 API Error hipHccModuleLaunchKernel(Function *function, u32 x, u32 y, u32 z, u32 bx, u32 by, u32 bz, size_t lds, void *stream,
@@ -425,10 +440,12 @@ API Error hipLaunchByPtr(const void *host) {
     Function *function;
     Error error = begin();
     if (!error) error = __hipPopCallConfiguration(&how.grid, &how.block, &how.lds, &how.stream);
+    configured = NULL;
     if (!error) error = find_stream(how.stream, &stream);
     if (!error) error = function_of(host, stream->device, &function);
     if (error) return done(error);
     size_t bytes = SETUP_BYTES;
     void *extra[] = {BUFFER_POINTER, setup, BUFFER_SIZE, &bytes, PARAMETERS_END};
-    return done(launch_grid(function, how.grid, how.block, how.lds, NULL, extra, (When){.call = __func__, .stream = how.stream}, stream));
+    return done(launch_grid(function, how.grid, how.block, how.lds, NULL, extra,
+                            (When){.call = __func__, .site = CALLER, .stream = how.stream}, stream));
 }

@@ -78,7 +78,8 @@ Error push(Stream *stream, Operation *operation) {
     if (stream->tail) stream->tail->next = operation;
     else stream->head = operation;
     stream->tail = operation;
-    stream->submitted++;
+    operation->ticket = ++stream->submitted;
+    order_queued(operation);
     pthread_cond_signal(&stream->work);
     return SUCCESS;
 }
@@ -98,7 +99,9 @@ static Error run_wait(Operation *operation) {
 }
 
 Error push_wait(Stream *stream, Stream *other, u64 ticket) {
-    if (other == stream || other->completed >= ticket) return SUCCESS;
+    if (other == stream) return SUCCESS;
+    order_waits(stream, other, ticket);
+    if (other->completed >= ticket) return SUCCESS;
     Wait *made = make_operation(sizeof *made, run_wait);
     if (!made) return OUT_OF_MEMORY;
     made->other = other, made->ticket = ticket;
@@ -151,6 +154,7 @@ Error submit(Stream *stream, Operation *operation) {
 
 void wait_for(Stream *stream, u64 ticket) {
     while (stream->completed < ticket) pthread_cond_wait(&progress, &lock);
+    order_seen(stream, ticket);
 }
 
 // Reports a call that waits in a stream's own thread, as it would wait for ever.

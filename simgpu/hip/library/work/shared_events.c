@@ -60,6 +60,7 @@ static Error run_shared_wait(Operation *operation) {
 Error push_shared_wait(Stream *stream, const Event *event) {
     SharedWait *made = make_operation(sizeof *made, run_shared_wait);
     if (!made) return OUT_OF_MEMORY;
+    if (event->recorded) order_waits(stream, event->stream, event->ticket);
     made->shared = event->shared, made->ticket = last_record(event->shared);
     return push(stream, &made->operation);
 }

@@ -21,6 +21,7 @@ Stream *new_stream(int device, u32 flags, int priority, bool null) {
     made->id = ++streams_made;
     made->following = state.device[device].streams;
     state.device[device].streams = made;
+    order_stream(made);
     return made;
 }
 
@@ -110,6 +111,7 @@ API Error hipStreamQuery(void *given) {
     if (stream->null)
         for (Stream *other = state.device[stream->device].streams; other; other = other->following)
             if (blocks(other) && other->completed < other->submitted) ready = false;
+    if (ready) order_seen(stream, stream->submitted);
     error = state.device[stream->device].failure;
     pthread_mutex_unlock(&lock);
     return done(!ready ? NOT_READY : error);

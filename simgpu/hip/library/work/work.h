@@ -16,6 +16,10 @@ Error push_wait(Stream *stream, Stream *other, u64 ticket);  // makes the stream
 Error push_default_waits(Stream *stream);  // makes the stream wait by HIP's rules of the null stream
 bool blocks(const Stream *stream);  // true if it blocks with the null stream
 void wait_for(Stream *stream, u64 ticket);
+void order_stream(const Stream *made);  // these four log what happens
+void order_queued(const Operation *operation);
+void order_waits(const Stream *stream, const Stream *other, u64 ticket);
+void order_seen(Stream *stream, u64 ticket);
 Stream *new_stream(int device, u32 flags, int priority, bool null);
 Error not_from_callbacks(void);  // NOT_SUPPORTED in a stream's own thread, where waiting would last for ever
 

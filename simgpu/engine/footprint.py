@@ -39,6 +39,16 @@ class Footprint(NamedTuple):
         found = [common for mine, theirs in pairs if (common := first_common(mine, theirs)) is not None]
         return min(found, default=None)
 
+    def boxes(self, gap: int) -> list[tuple[int, int]]:
+        """Returns ranges that hold all that it touches, at least `gap` bytes apart by kind of access."""
+        found: list[tuple[int, int]] = []
+        for ranges in self:
+            if len(ranges):
+                ends = np.flatnonzero(ranges[1:, 0] - ranges[:-1, 1] >= gap)
+                first, last = np.append(0, ends + 1), np.append(ends, len(ranges) - 1)
+                found += zip(ranges[first, 0].tolist(), ranges[last, 1].tolist())
+        return found
+
     def writes_at(self, address: int) -> bool:
         """True if it writes the byte at an address, or has an atomic there."""
         here = np.array([(address, address + 1)])

@@ -8,10 +8,14 @@ one thread of control here, so two host threads order their calls.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from simgpu.engine.footprint import Footprint
 from simgpu.hip.protocol import Change, WorkKind
@@ -19,6 +23,7 @@ from simgpu.hip.record import CallFinding
 
 HOST = 0  # as a stream: what the host does at once
 MOST = 4096  # works that are remembered; older ones are forgotten
+GAP = 1 << 16  # bytes between allocations, at least
 
 Clock = dict[int, int]  # by stream: tickets up to this one come before
 
@@ -36,9 +41,19 @@ class StreamWork:
     before: Clock
     sites: tuple[int, ...]  # return addresses of its call
     name: str = ""  # of a kernel
-    reads: list[tuple[int, int]] = field(default_factory=list)
+    reads: list[tuple[int, int]] = field(default_factory=list)  # of a copy, fill or release
     writes: list[tuple[int, int]] = field(default_factory=list)
-    footprint: Footprint | None = None  # None until it is known
+    launched: Footprint | None = None  # footprint of a launch that has run
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """Bytes that it touches."""
+        return self.launched or Footprint.of(self.reads, self.writes)
+
+    @cached_property
+    def boxes(self) -> list[tuple[int, int]]:
+        """Ranges that hold all bytes that it touches: about one for each allocation."""
+        return self.launched.boxes(GAP) if self.launched else [*self.reads, *self.writes]
 
     def follows(self, other: StreamWork) -> bool:
         """True if this begins only after the other one has ended."""
@@ -57,7 +72,7 @@ class StreamWork:
         """Returns a verb for its access to a byte that it touches."""
         if self.kind is WorkKind.RELEASE:
             return "frees"
-        return "writes" if self.footprint and self.footprint.writes_at(address) else "reads"
+        return "writes" if self.footprint.writes_at(address) else "reads"
 
 
 class WorkClash(NamedTuple):
@@ -117,6 +132,50 @@ def joined_clocks(a: Clock, b: Clock) -> Clock:
     return a | {stream: max(ticket, a.get(stream, 0)) for stream, ticket in b.items()}
 
 
+class WorkTable:
+    """Works by the addresses that they touch."""
+
+    def __init__(self) -> None:
+        self._works: dict[int, StreamWork] = {}  # by number, in the order in which they came
+        self._boxes = np.zeros((256, 3), np.int64)  # first byte, end and work of each box; 0, 0 if the work has left
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._works)
+
+    def add(self, work: StreamWork) -> None:
+        """Adds a work, and drops those that came first if there are more than MOST."""
+        boxes = work.boxes
+        while self._count + len(boxes) > len(self._boxes):
+            self._make_room()
+        self._boxes[self._count : self._count + len(boxes)] = [(first, end, work.number) for first, end in boxes]
+        self._count += len(boxes)
+        self._works[work.number] = work
+        if len(self._works) > MOST:
+            self.remove([*self._works.values()][: MOST // 2])
+
+    def remove(self, works: Sequence[StreamWork]) -> None:
+        """Removes works that may be there."""
+        for work in works:
+            self._works.pop(work.number, None)
+        boxes = self._boxes[: self._count]
+        boxes[np.isin(boxes[:, 2], [work.number for work in works]), :2] = 0
+
+    def near(self, work: StreamWork) -> list[StreamWork]:
+        """Returns the works with a box that one of this work's meets, in the order of the program's calls."""
+        first, end, number = self._boxes[: self._count].T
+        found: set[int] = set()
+        for low, high in work.boxes:
+            found.update(number[(first < high) & (end > low)].tolist())
+        return [self._works[each] for each in sorted(found)]
+
+    def _make_room(self) -> None:
+        there = self._boxes[: self._count]
+        there = there[there[:, 1] != 0]
+        self._boxes = np.zeros((max(256, 4 * len(there)), 3), np.int64)
+        self._boxes[: len(there)], self._count = there, len(there)
+
+
 class WorkOrder:
     """Works of a program that may clash with later ones, and their order."""
 
@@ -126,7 +185,8 @@ class WorkOrder:
         self._histories: dict[int, StreamHistory] = {}
         self._host: Clock = {}
         self._made = 0  # works so far
-        self._works: list[StreamWork] = []  # whose footprints are known
+        self._works = WorkTable()  # works whose bytes are known
+        self._of_stream: dict[int, deque[StreamWork]] = {}  # these by stream, by ticket
         self._open: dict[tuple[int, int], StreamWork] = {}  # launches that have not run, by stream and ticket
         self._last: StreamWork | None = None  # the work whose bytes the log tells next
 
@@ -137,78 +197,72 @@ class WorkOrder:
 
     def apply(self, entry: Any) -> Iterator[WorkClash]:
         """Applies an entry of the log. Yields clashes of copies, fills and releases."""
-        change, address, nbytes = Change(int(entry["kind"])), int(entry["address"]), int(entry["bytes"])
-        if change in (Change.READS, Change.WRITES):
-            self._add_bytes(change, address, nbytes, int(entry["number"]), int(entry["home"]))
+        kind, device, memory, coarse, _, _, address, nbytes, number, sites, home = entry.item()
+        if kind in (Change.READS, Change.WRITES):
+            if self._last is not None:
+                ranges = self._last.reads if kind == Change.READS else self._last.writes
+                pitch = home or 1
+                ranges += [(start, start + nbytes) for start in range(address, address + number * pitch, pitch)]
             return
         yield from self.settle()
-        if change is Change.STREAM:
+        if kind == Change.STREAM:
             self.streams += 1
-        elif change is Change.QUEUED:
-            self._queue(entry, address, nbytes)
-        elif change is Change.WAITS:
-            self._wait(address, nbytes, int(entry["number"]), int(entry["home"]))
-        elif change is Change.SEEN:
+        elif kind == Change.QUEUED:
+            self._queue(WorkKind(memory), device, address, bool(coarse), nbytes, tuple(sites.tolist()))
+        elif kind == Change.WAITS:
+            self._history(address).join(self._through(number, home), nbytes)
+        elif kind == Change.SEEN:
             self._host = joined_clocks(self._host, self._through(address, nbytes))
             self._forget()
-        elif change is Change.UNKNOWN:
+        elif kind == Change.UNKNOWN:
             self._known = False
-            self._works.clear()
+            self._works, self._of_stream = WorkTable(), {}
 
     def settle(self) -> Iterator[WorkClash]:
         """Ends the last work, whose bytes are complete now. Yields its clashes."""
         done, self._last = self._last, None
         if done is not None:
-            done.footprint = Footprint.of(done.reads, done.writes)
             yield from self._enter(done)
 
     def ran(self, stream: int, ticket: int, name: str, footprint: Footprint | None) -> Iterator[WorkClash]:
         """Notes the footprint of a launch, None if it has none. Yields its clashes."""
         launch = self._open.pop((stream, ticket), None)
         if launch is not None and footprint is not None:
-            launch.name, launch.footprint = name, footprint
+            launch.name, launch.launched = name, footprint
             yield from self._enter(launch)
-        self._forget()
+        if not self._open:
+            self._forget()
 
-    def _queue(self, entry: Any, stream: int, ticket: int) -> None:
+    def _queue(self, kind: WorkKind, device: int, stream: int, null: bool, ticket: int, sites: tuple[int, ...]) -> None:
         if not self._known:
             return
-        history = self._histories.setdefault(stream, StreamHistory())
+        history = self._history(stream)
         history.join(self._host, ticket - 1)
         self._made += 1
-        made = StreamWork(
-            WorkKind(int(entry["memory"])), int(entry["device"]), stream, bool(entry["coarse"]), ticket, self._made, history.now,
-            tuple(int(site) for site in entry["sites"]),
-        )  # fmt: skip
-        if made.kind is WorkKind.KERNEL:
+        made = StreamWork(kind, device, stream, null, ticket, self._made, history.now, sites)
+        if kind is WorkKind.KERNEL:
             self._open[stream, ticket] = made
         else:
             self._last = made
         if stream == HOST:
             self._host = joined_clocks(self._host, {HOST: ticket})
 
-    def _add_bytes(self, change: Change, address: int, width: int, count: int, pitch: int) -> None:
-        if self._last is not None:
-            ranges = self._last.reads if change is Change.READS else self._last.writes
-            ranges += [(start, start + width) for start in range(address, address + count * (pitch or 1), pitch or 1)]
-
-    def _wait(self, stream: int, after: int, other: int, ticket: int) -> None:
-        self._histories.setdefault(stream, StreamHistory()).join(self._through(other, ticket), after)
+    def _history(self, stream: int) -> StreamHistory:
+        return self._histories.setdefault(stream, StreamHistory())
 
     def _through(self, stream: int, ticket: int) -> Clock:
         """Returns the clock of what follows a ticket."""
-        return joined_clocks(self._histories.setdefault(stream, StreamHistory()).at(ticket), {stream: ticket})
+        return joined_clocks(self._history(stream).at(ticket), {stream: ticket})
 
     def _enter(self, work: StreamWork) -> Iterator[WorkClash]:
-        """Adds a work whose footprint is known. Yields its clashes with others."""
-        assert work.footprint is not None
-        for other in self._works:
-            if self._may_clash(work, other) and other.footprint is not None:
-                bytes_ = work.footprint.clash(other.footprint)
-                if bytes_ is not None:
-                    earlier, later = sorted((other, work), key=lambda each: each.number)
-                    yield WorkClash(earlier, later, bytes_[0], bytes_[1] - bytes_[0])
-        self._works = [*self._works[1 - MOST :], work]
+        """Adds a work whose bytes are known. Yields its clashes with others."""
+        for other in self._works.near(work):
+            found = work.footprint.clash(other.footprint) if self._may_clash(work, other) else None
+            if found is not None:
+                earlier, later = sorted((other, work), key=lambda each: each.number)
+                yield WorkClash(earlier, later, found[0], found[1] - found[0])
+        self._works.add(work)
+        insort(self._of_stream.setdefault(work.stream, deque()), work, key=lambda each: each.ticket)
 
     def _may_clash(self, a: StreamWork, b: StreamWork) -> bool:
         """True if nothing orders two works. Kernels of two GPUs may order themselves, by flags: `checks.races` looks at these."""
@@ -216,9 +270,11 @@ class WorkOrder:
         return not both and not a.follows(b) and not b.follows(a)
 
     def _forget(self) -> None:
-        """Forgets works that all to come follows."""
-        waiting = list(self._open.values())
-        self._works = [
-            work for work in self._works
-            if self._host.get(work.stream, 0) < work.ticket or any(not launch.follows(work) for launch in waiting)
-        ]  # fmt: skip
+        """Forgets works that all further ones follow."""
+        waiting, done = list(self._open.values()), list[StreamWork]()
+        for stream, works in self._of_stream.items():
+            seen = self._host.get(stream, 0)
+            while works and works[0].ticket <= seen and all(launch.follows(works[0]) for launch in waiting):
+                done.append(works.popleft())
+        if done:
+            self._works.remove(done)

@@ -1,4 +1,4 @@
-"""Assigns workgroups to CUs if workgroups differ: each goes to the first free place on its XCD."""
+"""Assigns workgroups to CUs if workgroups differ, as the dispatchers of XCDs do."""
 
 from __future__ import annotations
 
@@ -78,26 +78,57 @@ class DispatchQueue:
     busy: float  # mean work of the active CUs divided by this CU's work, 0 to 1
 
 
+class Dispatcher:
+    """An XCD's dispatcher. It places workgroups on CUs in turn, and passes over CUs without room.
+
+    So do models of AMD's dispatcher: gem5's Shader::dispatchWorkgroups, and MGPUSim's roundRobinAlgorithm.
+    """
+
+    def __init__(self, units: int, places: int, interval: float) -> None:
+        self.free, self.interval, self.turn, self.begin = [places] * units, interval, 0, 0.0
+        self.room = bytearray([1]) * units  # 1 for each CU with a free place
+        self.ends: list[tuple[float, int]] = []  # when workgroups end, and their CUs
+
+    def place(self, clocks: float) -> tuple[int, float]:
+        """Places the next workgroup as soon as a CU has room, but not before `interval` has passed since the last one.
+
+        Returns its CU, and when it ends if it takes `clocks`.
+        """
+        self.begin += self.interval
+        if 1 not in self.room:
+            self.begin = max(self.begin, self.ends[0][0])
+        while self.ends and self.ends[0][0] <= self.begin:
+            self._change(heapq.heappop(self.ends)[1], 1)
+        unit = self.room.find(1, self.turn)
+        unit = unit if unit >= 0 else self.room.find(1)
+        self._change(unit, -1)
+        self.turn = unit + 1
+        heapq.heappush(self.ends, (self.begin + clocks, unit))
+        return unit, self.begin + clocks
+
+    def _change(self, unit: int, more: int) -> None:
+        self.free[unit] += more
+        self.room[unit] = self.free[unit] > 0
+
+
 def last_queues(
-    clocks: np.ndarray, works: Sequence[np.ndarray], stand: np.ndarray, cus: int, xcds: int, places: int
+    clocks: np.ndarray, works: Sequence[np.ndarray], stand: np.ndarray, cus: int, xcds: int, places: int, interval: float = 0.0
 ) -> list[DispatchQueue]:  # fmt: skip
     """Returns the queues of the CU whose last workgroup ends last, and of the CUs with most work, by each measure.
 
     clocks: clocks of each sample on an otherwise idle CU; works: measures of each sample's work, such as records and lines; stand:
-    the sample of each workgroup; cus: CUs of all XCDs; places: workgroups that a CU holds. Workgroups go to XCDs in turn, and there
-    to the place that is free first.
+    the sample of each workgroup; cus: CUs of all XCDs; places: workgroups that a CU holds; interval: clocks between the starts of
+    two workgroups on an XCD. Workgroups go to XCDs in turn.
     """
     each = max(1, cus // xcds)
-    free = [[(0.0, place * each + unit, unit) for place in range(places) for unit in range(each)] for _ in range(xcds)]
+    dispatchers = [Dispatcher(each, places, interval) for _ in range(xcds)]
     queues: list[list[int]] = [[] for _ in range(xcds * each)]
     ends = np.zeros(len(queues))
     for group, sample in enumerate(stand.tolist()):
         xcd = group % xcds
-        begin, place, unit = free[xcd][0]
-        number, end = xcd * each + unit, begin + float(clocks[sample])
-        heapq.heapreplace(free[xcd], (end, place, unit))
-        queues[number].append(sample)
-        ends[number] = max(ends[number], end)
+        unit, end = dispatchers[xcd].place(float(clocks[sample]))
+        queues[xcd * each + unit].append(sample)
+        ends[xcd * each + unit] = max(ends[xcd * each + unit], end)
     tables = [np.array([work[queue].sum() if queue else 0.0 for queue in queues]) for work in works]
     chosen = {int(ends.argmax()): tables[0]}
     for table in tables:

@@ -108,9 +108,14 @@ class Gpu:
         return max(made, self.dispatch_clocks)
 
     @property
+    def start_interval(self) -> float:
+        """Clocks between the starts of two consecutive workgroups on an XCD."""
+        return max(1 / self.row.groups_per_clock, self.waves / self.row.waves_per_clock) if self.on.dispatch else 0.0
+
+    @property
     def dispatch_clocks(self) -> float:
         """Clocks that the XCDs' dispatchers take to start all workgroups; no launch is shorter."""
-        return self.groups / self.chip.xcds * _start_interval(self.row, self.waves) if self.on.dispatch else 0.0
+        return self.groups / self.chip.xcds * self.start_interval
 
     @property
     def memory(self) -> float:
@@ -165,7 +170,9 @@ class Gpu:
             config["atomic_line"], config["atomic_channel"] = each, each / (self.chip.l2_bytes_per_clock / self.row.l2_line)
             config["atomic_move"] = self.row.line_move_ns * self.mhz / 1000 * sharing
             config["line_move"] = self.row.line_move_seconds * self.mhz * 1e6 * sharing
-        arrivals = _arrivals(self.chip, self.row, self.active, self.waves, self.resident, self.on)
+        # Workgroups of the first round begin when the CU that gets them last does.
+        each = self.active / self.chip.xcds * self.start_interval
+        arrivals = np.array([each * (place + 1) for place in range(self.resident)], np.int64)
         return cu.run_cu(self.code, work, self.resident, arrivals, self.traffic, config, events, self.same_line)
 
     def _share(self, config: np.ndarray, sharing: float) -> None:
@@ -201,17 +208,6 @@ def settle(run: Callable[[Load], tuple[T, Load, float]]) -> T:
 
 def _between_bounds(made: float, low: float, high: float) -> float:
     return max(low, min(made, (low + high) / 2))
-
-
-def _start_interval(row: Pipelines, waves: int) -> float:
-    """Returns the clocks between the starts of two consecutive workgroups of `waves` waves on an XCD."""
-    return max(1 / row.groups_per_clock, waves / row.waves_per_clock)
-
-
-def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int, resident: int, on: Mechanisms) -> np.ndarray:
-    """Returns the clocks at which workgroups of the first round begin on the CU that gets them last."""
-    each = active / chip.xcds * _start_interval(row, waves) if on.dispatch else 0.0
-    return np.array([each * (place + 1) for place in range(resident)], np.int64)
 
 
 def quiet_config(

@@ -242,7 +242,7 @@ def _with_queues(first: Gpu, traces: Sequence[Trace], stand: np.ndarray, places:
     # Lines as another measure: the bytes of the modelled CU's workgroups are those of all CUs to the levels that they share.
     lines = np.array([len(trace.lines) for trace in traces]) * stretch
     works = [lines] if records.min() > ALIKE * records.max() else [records, lines]
-    queues = last_queues(clocks, works, stand, chip.num_cus, chip.xcds, places)
+    queues = last_queues(clocks, works, stand, chip.num_cus, chip.xcds, places, first.start_interval)
     return [first.with_queue(queue, places) for queue in queues]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from simgpu.timing.dispatch import last_queues, nearest_samples, spread
+from simgpu.timing.dispatch import Dispatcher, last_queues, nearest_samples, spread
 
 HEADS, BATCHES, COUNT = 16, 16, 75
 
@@ -38,3 +40,28 @@ def test_the_cu_with_most_lines_is_modelled_beside_the_one_that_ends_last() -> N
     assert [queue.busy for queue in queues] == pytest.approx([45 / 50, 55 / 100])
     (alike,) = last_queues(clocks, [records], np.array([0, 1]), 2, 1, 1)
     assert alike.order.tolist() == [0]
+
+
+def test_two_early_ends_on_one_cu_do_not_give_it_two_workgroups_more() -> None:
+    """A CU's second workgroup begins a round of dispatches after its first. So other CUs have room before both have ended."""
+    cus, places, clocks = 120, 2, np.array([63_750.0, 63_500.0])  # an edge takes less
+    stand = np.zeros(338, np.int64)
+    stand[[7, 7 + cus]] = 1
+    for interval, most in ((0.0, 4), (10 / 3, 3)):
+        assert max(len(queue.order) for queue in last_queues(clocks, [clocks], stand, cus, 1, places, interval)) == most
+    assert -(-len(stand) // cus) == 3
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.integers(1, 5), st.integers(1, 3), st.integers(0, 3))
+def test_a_dispatcher_agrees_with_one_that_goes_clock_by_clock(clocks: list[int], cus: int, places: int, interval: int) -> None:
+    dispatcher = Dispatcher(cus, places, interval)
+    found = [dispatcher.place(each) for each in clocks]
+    ends: list[list[int]] = [[] for _ in range(cus)]
+    turn, clock, expected = 0, interval, []
+    for each in clocks:
+        while not (free := [u % cus for u in range(turn, turn + cus) if sum(end > clock for end in ends[u % cus]) < places]):
+            clock += 1
+        ends[free[0]].append(clock + each)
+        expected.append((free[0], clock + each))
+        turn, clock = free[0] + 1, clock + interval
+    assert found == expected

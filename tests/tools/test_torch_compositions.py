@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
 
+from simgpu.tools.torch.operators import compositions
 from simgpu.tools.torch.operators.decompositions import decomposition_of
+from simgpu.tools.torch.operators.registered import FailedComposition
 from tests.support.pretended_gpu import assert_simulated, simulated_session, torch  # noqa: F401  (the fixture)
 
 functional = torch.nn.functional
@@ -200,6 +203,37 @@ def test_convolutions_along_three_axes(transposed: bool, options: dict[str, Any]
     convolve = functional.conv_transpose3d if transposed else functional.conv3d
     run = with_gradients(lambda x, w, b: convolve(x, w, b, **options, **rest))
     assert_simulated(session, run, draw(2, 4, 5, 6, 4), filters, draw(3 * groups if transposed else 6), tolerance=2e-5)
+
+
+@pytest.fixture
+def mistaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the composition of `kthvalue` raise an error."""
+
+    def divide(*_: Any) -> Any:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(compositions, "_kth", divide)
+
+
+def test_an_error_in_a_composition_is_a_warning(mistaken: None, session: Any) -> None:
+    text = "simgpu's composition of aten::kthvalue raised ZeroDivisionError: a mistake; the host computed the call"
+    with pytest.warns(FailedComposition, match=text):
+        found = torch.tensor([3.0, 1.0, 2.0]).cuda().kthvalue(2)
+    assert (found.values.item(), found.indices.item()) == (2, 2)
+    used = session.operators["aten::kthvalue"]
+    assert (used.host, used.simulated, used.reasons) == (1, 0, {"ZeroDivisionError: a mistake": 1})
+
+
+def test_the_warning_of_a_composition_as_an_error(mistaken: None, session: Any) -> None:
+    with warnings.catch_warnings(action="error"), pytest.raises(FailedComposition) as raised:
+        draw(5).cuda().kthvalue(2)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_error_of_the_program_is_pytorch_s(mistaken: None, session: Any) -> None:
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        torch.ops.aten.kthvalue(draw(5).cuda(), 2, 3)
 
 
 def test_the_host_computes_the_others(session: Any) -> None:

@@ -1,6 +1,7 @@
 """Operators that PyTorch has no decomposition of, composed of simpler ones, which the simulated GPU computes.
 
-Formulas are those of PyTorch's kernels, in ATen/native. A function that raises an error leaves its call to the host.
+Formulas are those of PyTorch's kernels, in ATen/native. A function that raises OnHost leaves its call to the host. So does any
+other error, with a warning if the host then computes the call.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from torch import Tensor
 
 from simgpu.tools.torch.operators.ctc import CTC
 from simgpu.tools.torch.operators.grids import GRIDS
+from simgpu.tools.torch.operators.kernels import OnHost
 
 _DIFFERENCES = 1 << 26  # most elements of all pairs' differences
 _MEAN, _MAX = 1, 2  # modes of an embedding bag
 
 
 def _refuse_if(condition: Any, what: str) -> None:
-    """Raises NotImplementedError if a condition holds."""
+    """Raises OnHost if a condition holds."""
     if condition:
-        raise NotImplementedError(what)
+        raise OnHost(what)
 
 
 def _range(count: int, like: Tensor) -> Tensor:

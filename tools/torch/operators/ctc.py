@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from simgpu.tools.torch.operators.kernels import OnHost
+
 _Lengths: TypeAlias = Sequence[int] | Tensor
 
 
@@ -22,7 +24,7 @@ def _numbers(lengths: _Lengths) -> list[int]:
 class _Labels:
     """Targets of a batch with blanks: classes (n, labels), the number of labels of each, and the steps of each.
 
-    Raises NotImplementedError for lengths that do not fit.
+    Raises OnHost for lengths that do not fit.
     """
 
     def __init__(self, chances: Tensor, targets: Tensor, steps: _Lengths, lengths: _Lengths, blank: int) -> None:
@@ -30,7 +32,7 @@ class _Labels:
         n, longest = chances.shape[1], max(given)
         fits = len(given) == len(self.steps) == n and min(self.steps) > 0 and max(self.steps) <= len(chances) and min(given) >= 0
         if not fits or not longest or (targets.dim() > 1 and targets.shape[1] < longest):
-            raise NotImplementedError("of lengths that do not fit")
+            raise OnHost("of lengths that do not fit")
         rows = list(targets) if targets.dim() > 1 else targets.split(given)
         self.classes = torch.full((n, 2 * longest + 1), blank, dtype=torch.int64, device=chances.device)
         for row, one, length in zip(self.classes, rows, given):

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from simgpu.tools.torch.operators.kernels import OnHost
+
 _LINEAR, _NEAREST = 0, 1  # interpolations
 _BORDER, _REFLECTION = 1, 2  # paddings; 0: zeros
 
@@ -83,7 +85,7 @@ class _Corners:
 
 def _check(values: Tensor, grid: Tensor, mode: int) -> None:
     if mode not in (_LINEAR, _NEAREST) or values.dtype != grid.dtype or not bool(grid.isfinite().all()):
-        raise NotImplementedError("of cubic interpolation, two types, or coordinates that are not finite")
+        raise OnHost("of cubic interpolation, two types, or coordinates that are not finite")
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -99,6 +100,19 @@ class Registration:
 REGISTERED = Registrations()
 
 
+class FailedComposition(UserWarning):
+    """Warning for an error in simgpu's own composition of an operator, whose call the host computed."""
+
+
+def _warn_of(operator: str, error: Exception) -> None:
+    """Warns of a composition's error. If warnings are errors, it raises this one, caused by that error."""
+    warning = FailedComposition(
+        f"simgpu's composition of {operator} raised {type(error).__name__}: {error}; the host computed the call"
+    )
+    warning.__cause__ = error
+    warnings.warn(warning, stacklevel=2)
+
+
 class KernelsOfTheGpu(TorchDispatchMode):
     """Calls registered kernels for operators on the GPU's tensors; place: requested for the result, None: the arguments'.
 
@@ -174,17 +188,26 @@ class KernelsOfTheGpu(TorchDispatchMode):
         if name == _ZEROS:
             with plain_torch():
                 return torch.zeros(*args, **given)
-        kernel = REGISTERED.get(name) or ON_GPUS.get(name)
         given_tensors = list(tensors_in((*args, *given.values())))
         if not self._is_there(given_tensors) and (capture := _graph_capture()) is not None:
             with capture.pause():
                 return func(*args, **given)
         if any(wraps(tensor) and not _is_traced(tensor) for tensor in given_tensors):
             return self._call_subclass(func, types, args, given)
+        failed: list[Exception] = []
         if simulates() and name not in REGISTERED and self._may_simulate(name, given_tensors):
-            found = _capture(name, functools.partial(self._simulate, func), args, given)
+            found = _capture(name, functools.partial(self._simulate, func, failed), args, given)
             if found is not NotImplemented:
                 return found
+        result = self._compute_on_host(func, args, given, given_tensors)
+        for error in failed:
+            _warn_of(func.name(), error)
+        return result
+
+    def _compute_on_host(self, func: Any, args: Sequence[Any], given: dict[str, Any], given_tensors: Sequence[torch.Tensor]) -> Any:
+        """Returns an operator's result from a registered kernel, or from PyTorch's."""
+        name = func.name()
+        kernel = REGISTERED.get(name) or ON_GPUS.get(name)
         if kernel is None and not computes_in_f32(func):
             # PyTorch's own operators, which the engine also calls: their new tensors must not be marked as the host's.
             with plain_torch() if name.startswith("aten::") else contextlib.nullcontext():
@@ -237,12 +260,12 @@ class KernelsOfTheGpu(TorchDispatchMode):
         """True for a tensor in host memory that is no number; one without a mark may be."""
         return tensor.dim() > 0 and not self._is_gpu_s(tensor)
 
-    def _simulate(self, func: Any, *args: Any, **given: Any) -> Any:
+    def _simulate(self, func: Any, failed: list[Exception], *args: Any, **given: Any) -> Any:
         """Returns an operator's result from the simulated GPU: by kernels of its own, or by those of the operators that it is
-        composed of; NotImplemented if it has neither."""
+        composed of; NotImplemented if it has neither. failed: gets errors of simgpu's own compositions."""
         from simgpu.tools.torch.operators import simulated  # half a second of imports
 
-        return simulated.call(func, args, given, self)
+        return simulated.call(func, args, given, self, failed)
 
     def _call_subclass(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
         """Returns the result of an operator that a class of tensors computes: it sees the GPU, and gets the device that a move

@@ -6,7 +6,6 @@ a summary can name them. Views, copies and new tensors compute nothing and are n
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,7 +24,7 @@ from simgpu.tools.torch.operators.activations import ACTIVATIONS
 from simgpu.tools.torch.operators.along_axes import ALONG_AXES
 from simgpu.tools.torch.operators.attention import COMPOSED, FUSED
 from simgpu.tools.torch.operators.channel_norms import CHANNEL_NORMS
-from simgpu.tools.torch.operators.compositions import IN_PLACE
+from simgpu.tools.torch.operators.compositions import COMPOSITIONS, IN_PLACE
 from simgpu.tools.torch.operators.convolutions import CONVOLUTIONS
 from simgpu.tools.torch.operators.decompositions import decomposition_of, out_of_place
 from simgpu.tools.torch.operators.draws import DRAWS
@@ -118,10 +117,13 @@ def _computes(func: Any) -> bool:
     return not views and not func.name().removeprefix("aten::").startswith(_MOVES)
 
 
-def call(func: Any, args: Sequence[Any], given: Mapping[str, Any], mode: AbstractContextManager[Any]) -> Any:
+def call(
+    func: Any, args: Sequence[Any], given: Mapping[str, Any], mode: AbstractContextManager[Any], failed: list[Exception]
+) -> Any:
     """Returns the result of an operator on the simulated GPU, and counts the call; NotImplemented if the host is to compute it.
 
-    mode: within it, operators that this one is composed of come here; they are counted instead.
+    mode: within it, operators that this one is composed of come here; they are counted instead. failed: gets the error of a
+    composition of this package that is no refusal.
     """
     way, reason = _way_of(func), None
     if way.kernel is not None:
@@ -137,10 +139,14 @@ def call(func: Any, args: Sequence[Any], given: Mapping[str, Any], mode: Abstrac
         with mode:
             return way.whole(*args, **given)
     if (way.kernel is None or isinstance(reason, OfType)) and way.composed is not None and _computes(func):
-        found = _compose(way.composed, args, _without(given, way.names), mode)
-        if found is not NotImplemented:
-            with contextlib.suppress(OnHost):
+        try:
+            found = _compose(way.composed, args, _without(given, way.names), mode)
+            if found is not NotImplemented:
                 return _deliver(func, way, args, given, found)
+        except OnHost as error:
+            if way.composed in COMPOSITIONS.values():
+                reason = error
+                failed += [cause for cause in [error.__cause__] if isinstance(cause, Exception)]
     if _computes(func) and not isinstance(reason, NothingToCompute):
         use = use_of(func.name())
         use.host += 1
@@ -154,18 +160,21 @@ def _without(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _compose(composed: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], mode: AbstractContextManager[Any]) -> Any:
-    """Returns an operator's result by PyTorch's own decomposition; NotImplemented for operands that no kernel would serve, and if
-    it fails: the host's error is the one that PyTorch documents."""
+    """Returns an operator's result by its composition; NotImplemented for operands that no kernel would serve.
+
+    Raises OnHost for any error of the composition, its cause: if operands are invalid, the host's error is the one that PyTorch
+    documents.
+    """
     tensors = list(tensors_in((*args, *given.values())))
     if not all(one.dtype in POINTEES and one.layout is torch.strided and one.numel() for one in tensors):
         return NotImplemented
     try:
         with mode:
             return composed(*args, **given)
-    except SimError:
+    except (SimError, OnHost):
         raise
-    except Exception:  # whatever PyTorch's function raises for arguments that it does not serve
-        return NotImplemented
+    except Exception as error:  # whatever PyTorch's function raises for arguments that it does not serve
+        raise OnHost(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}") from error
 
 
 def _deliver(func: Any, way: _Way, args: Sequence[Any], given: Mapping[str, Any], found: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from simgpu.hip.record import CallFinding
 
 HOST = 0  # as a stream: what the host does at once
 MOST = 4096  # works that are remembered; older ones are forgotten
+FEW = 64  # streams whose tickets are kept though they have no work
 GAP = 1 << 16  # bytes between allocations, at least
 
 Clock = dict[int, int]  # by stream: tickets up to this one come before
@@ -111,6 +112,10 @@ class StreamHistory:
         """Returns what the work of a ticket follows."""
         return self._clocks[bisect_right(self._from, ticket) - 1]
 
+    def keep(self, streams: Set[int]) -> None:
+        """Forgets the tickets of all other streams."""
+        self._clocks = [of_streams(clock, streams) for clock in self._clocks]
+
     def join(self, other: Clock, after: int) -> None:
         """Makes all work after a ticket follow what the clock says."""
         joined = joined_clocks(self.now, other)
@@ -121,6 +126,11 @@ class StreamHistory:
         else:
             self._from.append(after + 1)
             self._clocks.append(joined)
+
+
+def of_streams(clock: Clock, streams: Set[int]) -> Clock:
+    """Returns the part of a clock that says something of these streams."""
+    return {stream: ticket for stream, ticket in clock.items() if stream in streams}
 
 
 def joined_clocks(a: Clock, b: Clock) -> Clock:
@@ -246,6 +256,7 @@ class WorkOrder:
             self._last = made
         if stream == HOST:
             self._host = joined_clocks(self._host, {HOST: ticket})
+            self._forget()
 
     def _history(self, stream: int) -> StreamHistory:
         return self._histories.setdefault(stream, StreamHistory())
@@ -270,11 +281,18 @@ class WorkOrder:
         return not both and not a.follows(b) and not b.follows(a)
 
     def _forget(self) -> None:
-        """Forgets works that all further ones follow."""
+        """Forgets works that all further ones follow, and tickets of streams without works."""
         waiting, done = list(self._open.values()), list[StreamWork]()
-        for stream, works in self._of_stream.items():
+        for stream, works in [*self._of_stream.items()]:
             seen = self._host.get(stream, 0)
             while works and works[0].ticket <= seen and all(launch.follows(works[0]) for launch in waiting):
                 done.append(works.popleft())
+            if not works:
+                del self._of_stream[stream]
         if done:
             self._works.remove(done)
+        live = {*self._of_stream, *(stream for stream, _ in self._open)}
+        if len(self._host) > 2 * len(live) + FEW:
+            self._host = of_streams(self._host, live)
+            for history in self._histories.values():
+                history.keep(live)

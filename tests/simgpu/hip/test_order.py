@@ -23,7 +23,7 @@ CASES = {
     "copy": "which a copy (stream 2) writes",
     "null-stream": "a copy (the host waits) reads 4096 bytes from byte 0 of hipMalloc 1 (stream_races.hip:19) on, which kernel "
     "fill(float*, float) (stream 2) writes: nothing orders them; put hipStreamSynchronize between\n"
-    "  at stream_races.hip:48\n  earlier stream_races.hip:46",
+    "  at stream_races.hip:51\n  earlier stream_races.hip:49",
     "fill": "a fill (stream 3) writes 4 bytes from byte 2048 of hipMalloc 2",
     "free": "hipFreeAsync (stream 3) frees 4096 bytes",
     "halves": "writes 4 bytes from byte 2044 of hipMalloc 1",

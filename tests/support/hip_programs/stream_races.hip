@@ -23,6 +23,9 @@ int main(int words, char **word) {
     MUST(hipStreamCreateWithFlags(&second, hipStreamNonBlocking));
     MUST(hipEventCreate(&done));
     for (int i = 0; i < N; i++) pinned[i] = 1;
+    MUST(hipMemset(a, 0, BYTES));  // defined, whoever comes first
+    MUST(hipMemset(b, 0, BYTES));
+    MUST(hipDeviceSynchronize());
     bool right = words > 2 && !strcmp(word[2], "right");
     auto is = [&](const char *name) { return !strcmp(word[1], name); };
     auto wait = [&] {
@@ -62,8 +65,6 @@ int main(int words, char **word) {
         fill<<<BLOCKS / 2, 64, 0, first>>>(a, 1);
         fill<<<BLOCKS / 2, 64, 0, second>>>(a + N / 2 - !right, 2);
     } else if (is("atomics")) {
-        MUST(hipMemset(a, 0, 4));
-        MUST(hipDeviceSynchronize());
         count<<<1, 64, 0, first>>>((int *)a);
         if (right) count<<<1, 64, 0, second>>>((int *)a);
         else fill<<<1, 1, 0, second>>>(a, 0);

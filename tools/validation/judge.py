@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import statistics
 from collections import Counter, defaultdict
@@ -131,6 +132,7 @@ def judges(sources: MeasurementFolders, sets: Sequence[str], limit: int | None, 
         for row in sources.rows(name):
             if name in ("tensile", "aiter") and limit is not None and taken >= limit:
                 break
+            gc.collect()  # a device and its kernels refer to each other, so a row's gigabytes outlive it
             try:
                 judge = makers[name](row, checkouts.get(name, sources.aiter))
                 found.judged.append(judge(Mechanisms()))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gc
 import gzip
 import json
+import weakref
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -76,6 +78,27 @@ def test_a_measurement_of_0_is_not_judged(tmp_path: Path) -> None:
     found = judge.Findings()
     list(judge.judges(judge.MeasurementFolders(written(tmp_path, [replace(LDS, value=0.0)])), ("measured",), None, found))
     assert not found.judged and found.reasons == {("measured", "its measurement is 0"): 1}
+
+
+def test_memory_of_a_row_is_free_before_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device and its kernels refer to each other."""
+    devices: list[weakref.ref[simgpu.Device]] = []
+
+    def judged(_row: Measurement, _checkout: Path | None) -> judge.Judge:
+        assert not any(each() for each in devices)
+        device = simgpu.Device("gfx908")
+        device.keeps_itself = device  # type: ignore[attr-defined]
+        devices.append(weakref.ref(device))
+        raise NotJudged("as a test")
+
+    monkeypatch.setattr(judge, "_judge_measured", judged)
+    folder = written(tmp_path, [replace(LDS, shape=f"{count} wave(s), conflict-free") for count in (1, 2, 4)])
+    gc.disable()
+    try:
+        list(judge.judges(judge.MeasurementFolders(folder), ("measured",), None, judge.Findings()))
+    finally:
+        gc.enable()
+    assert len(devices) == 3
 
 
 def test_a_tenth_may_calibrate_and_the_choice_is_the_row_s_own() -> None:

@@ -10,9 +10,9 @@ The hardware swaps dwords, so for a byte or 16 bits LLVM keeps the other bits of
 writes `kept | new`, with `kept = old & mask`. If the swap succeeds, memory held the kept bits.
 
 A vector load qualifies if on every path its value goes only to the swap's expected operand, to the new value of a swap that
-expects it, and to the comparison with the swap's result. It does not if the value is stored, used for an address or a branch, or
-read by another lane. The walk tracks active and inactive lanes separately: only active lanes of a register are overwritten.
-`pending` checks at run time that load and swap have the same address.
+expects it, and to the comparison with the swap's result. It does not if the value is stored, used for an address or a branch,
+expected after a barrier, or read by another lane. The walk tracks active and inactive lanes separately: only active lanes of a
+register are overwritten. `pending` checks at run time that load and swap have the same address.
 
 The value of a scalar load belongs to the whole wave, so less is needed: on every path a swap must expect it before it goes
 elsewhere. Paths around the swap, for waves without a lane that swaps, are ignored: these waves compare it with a swap's result.
@@ -141,8 +141,10 @@ class _Value:
 
     def after(self, at: int, inst: Instruction, effect: Effect, active: Marks, other: Marks) -> tuple[Marks, Marks]:
         """Returns the facts after an instruction. Raises `_UsedOtherwise`."""
-        if inst.spec.control in INDIRECT or (inst.spec.control is ControlKind.BARRIER and not self.uniform):
+        if inst.spec.control in INDIRECT:
             raise _UsedOtherwise
+        if inst.spec.control is ControlKind.BARRIER and not self.uniform:
+            return _past_barrier(active), _past_barrier(other)
         # Scalar registers have no lanes.
         known = active | frozenset(mark for mark in other if not is_vector(mark[0]))
         reads, writes = effect.access.read(), effect.access.writes
@@ -224,6 +226,11 @@ class _Value:
             {kind for held, kind in known if held in registers_of(register[word])} == {first + word}
             for word in range(register.count)
         )
+
+
+def _past_barrier(known: Marks) -> Marks:
+    """Returns facts after a barrier: a swap that expects the value later would not tell what memory held before the barrier."""
+    return frozenset((register, kind if kind >= RETURNED else DERIVED) for register, kind in known)
 
 
 def _are_kept_bits(one: set[int], two: set[int]) -> bool:

@@ -88,10 +88,22 @@ def test_a_loop_that_only_expects_what_it_loaded(where: str, bits: int, target: 
     assert check(loop(where, bits, target), target=target, grid=grid, block=128) == []
 
 
+@pytest.mark.parametrize("where", PLACES)
+def test_a_barrier_after_the_loop(where: str) -> None:
+    """Leaves a number that was computed with the loaded value in a register, as LLVM's sum in bf16 does, and passes a barrier."""
+    grid = 1 if where == "LDS" else 2
+    text = loop(where, change="v_bfe_u32 v18, v13, 16, 1\nv_add_u32 v12, v13, v11", after="s_barrier\nv_mov_b32 v19, 0")
+    assert check(text, grid=grid, block=128) == []
+
+
 # v13 has the loaded value; v18 and v19 are free.
 OTHERWISE = {
     "stored": {"begin": "v_mov_b32 v18, v13", "after": "global_store_dword v1, v18, s[6:7]"},
     "computed with": {"begin": "v_add_u32 v18, v13, 5", "after": "global_store_dword v1, v18, s[6:7]"},
+    "stored after a barrier": {
+        "begin": "v_add_u32 v18, v13, 5", "after": "s_barrier\nglobal_store_dword v1, v18, s[6:7]"
+    },
+    "expected after a barrier": {"begin": "s_barrier"},
     "an address": {"begin": "v_and_b32 v18, 0xfc, v13\nglobal_load_dword v19, v18, s[6:7]\ns_waitcnt vmcnt(0)"},
     "a branch": {"begin": "v_cmp_lt_u32 vcc, v13, v11\ns_cbranch_vccz loop\nv_mov_b32 v18, 0"},
     "a mask": {"begin": "v_cmp_lt_u32 vcc, v13, v11\ns_and_saveexec_b64 s[22:23], vcc\nv_mov_b32 v18, 0\ns_mov_b64 exec, s[22:23]"},

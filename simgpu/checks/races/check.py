@@ -168,9 +168,10 @@ class Races(Check):
         well = all(worker.error is None for worker in workers)
         if well:
             lds = [worker.checks["races"][0] for worker in workers]
-            own = launch.checks["races"][2]
-            if launch.footprints and launch.checks[OVERLAP] is None:
-                launch.checks[FOOTPRINT] = footprint_of(own)
+            own, member = launch.checks["races"][2], launch.checks[OVERLAP]
+            if launch.footprints:
+                shadows, groups = (own, None) if member is None else (member.overlap.shadows.values(), member.groups)
+                launch.checks[FOOTPRINT] = footprint_of(shadows, groups)
             give_back(launch.shadows, [*lds, *own])
         return alone_note(launch)
 

@@ -45,6 +45,15 @@ def test_streams_that_nothing_orders(name: str) -> None:
     assert (right.returncode, right.stderr) == (0, "")
 
 
+def test_streams_of_a_program_with_two_gpus() -> None:
+    """Launches of several GPUs share shadows: each launch finds its own accesses there."""
+    path = program("stream_races", "gfx942")
+    wrong = hip("--check", "--devices", 2, path, "halves", "wrong")
+    assert wrong.returncode == 1 and CASES["halves"] in wrong.stderr, wrong.stderr
+    right = hip("--check", "--devices", 2, path, "halves", "right")
+    assert (right.returncode, right.stderr) == (0, "")
+
+
 def test_plain_mode_says_nothing_of_streams() -> None:
     done = hip(program("stream_races", "gfx942"), "kernels", "wrong")
     assert (done.returncode, done.stderr) == (0, "")

@@ -31,7 +31,7 @@ Clock = dict[int, int]  # by stream: tickets up to this one come before
 
 @dataclass(eq=False)
 class StreamWork:
-    """A launch, copy, fill or release of memory."""
+    """A launch, copy or fill, or an allocation or release of memory in the order of a stream."""
 
     kind: WorkKind
     device: int
@@ -42,7 +42,7 @@ class StreamWork:
     before: Clock
     sites: tuple[int, ...]  # return addresses of its call
     name: str = ""  # of a kernel
-    reads: list[tuple[int, int]] = field(default_factory=list)  # of a copy, fill or release
+    reads: list[tuple[int, int]] = field(default_factory=list)  # of all but a launch
     writes: list[tuple[int, int]] = field(default_factory=list)
     launched: Footprint | None = None  # footprint of a launch that has run
 
@@ -71,8 +71,8 @@ class StreamWork:
 
     def verb_at(self, address: int) -> str:
         """Returns a verb for its access to a byte that it touches."""
-        if self.kind is WorkKind.RELEASE:
-            return "frees"
+        if self.kind in (WorkKind.RELEASE, WorkKind.ALLOCATION):
+            return "frees" if self.kind is WorkKind.RELEASE else "allocates"
         return "writes" if self.footprint.writes_at(address) else "reads"
 
 
@@ -206,7 +206,7 @@ class WorkOrder:
         return self._known and self.streams > 0
 
     def apply(self, entry: Any) -> Iterator[WorkClash]:
-        """Applies an entry of the log. Yields clashes of copies, fills and releases."""
+        """Applies an entry of the log. Yields clashes of all works but launches."""
         kind, device, memory, coarse, _, _, address, nbytes, number, sites, home = entry.item()
         if kind in (Change.READS, Change.WRITES):
             if self._last is not None:

@@ -72,11 +72,12 @@ class WorkKind(IntEnum):
     COPY = 1
     FILL = 2
     RELEASE = 3
+    ALLOCATION = 4
 
     @property
     def title(self) -> str:
         """Returns the work in words."""
-        return ("a kernel", "a copy", "a fill", "hipFreeAsync")[self]
+        return ("a kernel", "a copy", "a fill", "hipFreeAsync", "hipMallocAsync")[self]
 
 
 class AllocationKind(IntEnum):

@@ -390,8 +390,9 @@ void order_at_once(Transfer *transfer);  // logs a transfer that the calling thr
 typedef struct {
     Operation operation;
     void *pointer, *site;
-} Release;
+} PoolOperation;
 Error run_release(Operation *operation);
+Error run_allocation(Operation *operation);
 
 // -- modules --------------------------------------------------------------------------------------
 

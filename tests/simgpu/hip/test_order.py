@@ -26,6 +26,8 @@ CASES = {
     "  at stream_races.hip:51\n  earlier stream_races.hip:49",
     "fill": "a fill (stream 3) writes 4 bytes from byte 2048 of hipMalloc 2",
     "free": "hipFreeAsync (stream 3) frees 4096 bytes",
+    "allocate": "kernel fill(float*, float) (stream 3) writes 4096 bytes from byte 0 of hipMalloc 3 (stream_races.hip:66) "
+    "on, which hipMallocAsync (stream 2) allocates",
     "halves": "writes 4 bytes from byte 2044 of hipMalloc 1",
     "atomics": "kernel fill(float*, float) (stream 3) writes 4 bytes from byte 0 of hipMalloc 1 (stream_races.hip:19) on, which "
     "kernel count(int*) (stream 2) writes",

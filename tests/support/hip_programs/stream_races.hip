@@ -61,6 +61,11 @@ int main(int words, char **word) {
         else MUST(hipLaunchHostFunc(second, spin, pinned));  // the memory is still there when the kernel runs
         MUST(hipFreeAsync(a, second));
         a = nullptr;
+    } else if (is("allocate")) {
+        MUST(hipFree(a));
+        MUST(hipMallocAsync((void **)&a, BYTES, first));
+        if (right) wait();
+        fill<<<BLOCKS, 64, 0, second>>>(a, 1);
     } else if (is("halves")) {
         fill<<<BLOCKS / 2, 64, 0, first>>>(a, 1);
         fill<<<BLOCKS / 2, 64, 0, second>>>(a + N / 2 - !right, 2);

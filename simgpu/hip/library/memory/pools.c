@@ -59,8 +59,18 @@ void count_graph_memory(const void *pointer, int device) {
 }
 
 Error run_release(Operation *operation) {
-    Release *it = (Release *)operation;
+    PoolOperation *it = (PoolOperation *)operation;
     return release(it->pointer, DEVICE_MEMORY, MANAGED_MEMORY, it->site, "hipFreeAsync");
+}
+
+// Does nothing: the memory is there when the call returns. Checked mode looks for uses of it that do not follow the allocation.
+Error run_allocation(Operation *operation) { return (void)operation, SUCCESS; }
+
+static Error submit_pool_operation(Stream *stream, void *pointer, void *site, Error (*run)(Operation *)) {
+    PoolOperation *made = make_operation(sizeof *made, run);
+    if (!made) return OUT_OF_MEMORY;
+    made->pointer = pointer, made->site = site;
+    return submit(stream, &made->operation);
 }
 
 // pool: NULL means the pool of the stream's device.
@@ -82,7 +92,8 @@ static Error from_pool(void **result, size_t bytes, Pool *pool, void *stream, vo
     find_allocation(*result)->pool = pool;
     count_allocation(pool, bytes);
     pthread_mutex_unlock(&lock);
-    return found->capture ? ended(call, capture_allocation(found, *result)) : SUCCESS;
+    if (found->capture) return ended(call, capture_allocation(found, *result));
+    return ended(call, state.checked ? submit_pool_operation(found, *result, site, run_allocation) : SUCCESS);
 }
 
 API Error hipMallocAsync(void **result, size_t bytes, void *stream) {
@@ -105,10 +116,7 @@ API Error hipFreeAsync(void *pointer, void *stream) {
     if (!pointer || !look_up(pointer, &known) || known.address != (u64)pointer)
         return done(pointer ? release(pointer, DEVICE_MEMORY, MANAGED_MEMORY, CALLER, "hipFreeAsync") : INVALID_VALUE);
     if (found->capture) return done(capture_free(found, pointer, CALLER));
-    Release *operation = make_operation(sizeof *operation, run_release);
-    if (!operation) return done(OUT_OF_MEMORY);
-    operation->pointer = pointer, operation->site = CALLER;
-    return done(submit(found, &operation->operation));
+    return done(submit_pool_operation(found, pointer, CALLER, run_release));
 }
 
 API Error hipDeviceGetDefaultMemPool(Pool **pool, int device) {

@@ -10,7 +10,7 @@
 //   LOG_UNKNOWN  streams order their work by values in memory
 #include "work.h"
 
-typedef enum { KERNEL_WORK, COPY_WORK, FILL_WORK, FREE_WORK } What;
+typedef enum { KERNEL_WORK, COPY_WORK, FILL_WORK, RELEASE_WORK, ALLOCATION_WORK } What;
 
 void order_stream(const Stream *made) {
     if (state.checked && !made->null) log_entry((Entry){.kind = LOG_STREAM}, NULL);
@@ -47,10 +47,10 @@ void order_queued(const Operation *operation) {
         log_queued(operation, stream, KERNEL_WORK, ((const Launch *)operation)->site);
     } else if (operation->run == run_copy || operation->run == run_fill) {
         log_transfer((const Transfer *)operation, stream);
-    } else if (operation->run == run_release) {
-        const Release *it = (const Release *)operation;
+    } else if (operation->run == run_release || operation->run == run_allocation) {
+        const PoolOperation *it = (const PoolOperation *)operation;
         const Allocation *found = find_allocation(it->pointer);
-        log_queued(operation, stream, FREE_WORK, it->site);
+        log_queued(operation, stream, operation->run == run_release ? RELEASE_WORK : ALLOCATION_WORK, it->site);
         if (found) log_bytes(LOG_WRITES, it->pointer, found->bytes, 1, 0);
     } else if (operation->run == run_value_wait) {
         log_entry((Entry){.kind = LOG_UNKNOWN}, NULL);

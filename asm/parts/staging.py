@@ -166,7 +166,8 @@ class Staging(FragmentReads):
                 eight = g * EIGHTS + h
                 k.set(address, ((eight // 2 ^ layout.swizzle(i)) * 2 | eight % 2) * 8 + (i + wave_row) * row_bytes)
         else:
-            k.set(address, (i + wave_row) * row_bytes + (layout.swizzle(i) ^ g) * (layout.kw * WORD))
+            slot = layout.lane_slot(i)
+            k.set(address, (slot + wave_row) * row_bytes + (layout.swizzle(slot) ^ g) * (layout.kw * WORD))
             for other, turn in zip(others, layout.read_turns[1:], strict=True):
                 k.v_xor_b32(other, turn * layout.kw * WORD, address)
         for address in self.read_addresses if self.region.offset else ():

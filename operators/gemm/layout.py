@@ -22,7 +22,7 @@ Elements go from memory to fragments in one of three ways, by which dimension is
   u k, transposes it in registers and writes v pieces of u k.
 
 If rows interleave, row i of atom t = wide·T + w is row wide·(atom·T + i) + w of the tile. If a unit has more rows than `wide`
-(16- and 8-bit types in small tiles), i is folded (`row_of`). B's rows (columns of C) always interleave: a lane's columns of C are
+(16- and 8-bit types in small tiles), i is folded (`slot_of`). B's rows (columns of C) always interleave: a lane's columns of C are
 then adjacent and are stored in one wide store. Blocks of v = wide rows go to the same place of `wide` atoms, so that adjacent
 lanes write adjacent slots.
 
@@ -253,7 +253,8 @@ class TileLayout:
     def swizzle(self, slot: Index) -> Index:
         """Returns the xor mask on the index of a chunk in its slot."""
         step, count = SWIZZLES[self.row_chunks, self.kw]
-        return step * (slot // self.rows_a_line % count) ^ self.atom_xor * (slot // self.atom % self.wide)
+        chunks = step * (slot // self.rows_a_line % count) ^ self.atom_xor * (slot // self.atom % self.wide)
+        return chunks ^ slot // (self.atom // 2) % 2 if self.quads else chunks
 
     @property
     def atom_xor(self) -> int:
@@ -271,10 +272,7 @@ class TileLayout:
 
     @property
     def pairs(self) -> bool:
-        """True if a unit is in one atom and neighbouring lanes in two.
-
-        Lanes of odd atoms then write each two pieces in reverse order.
-        """
+        """True if a unit is in one atom and neighbouring lanes in two. Lanes of odd atoms then write pairs in reverse order."""
         return self.fold > 2
 
     def piece(self, thread: Index, number: int) -> Index:
@@ -286,14 +284,27 @@ class TileLayout:
         """Rows of a transposed unit that belong to one atom. `row_of` spreads them, so that adjacent lanes write adjacent slots."""
         return self.vec // self.wide if self.transposes else 1
 
+    @property
+    def quads(self) -> bool:
+        """True if four lanes have adjacent groups of `wide` columns of C, which they store together, although slots are folded."""
+        return self.interleave and self.fold == 2 and self.wide > 1
+
+    def lane_slot(self, i: Index) -> Index:
+        """Returns the slot, of an atom's, that lane i reads: slot i, or of group 0 to 3, 8 to 11, 4 to 7, 12 to 15 (`quads`)."""
+        return i % 2 * (self.atom // 2) + i // 4 % 2 * 4 + i // 8 * 2 + i // 2 % 2 if self.quads else i
+
     def row_of(self, t: Index, i: Index) -> Index:
         """Returns the row, counted from the wave's first, that is row i of atom t. Additive in the bits of i."""
+        return self._row_at(t, self.lane_slot(i))
+
+    def _row_at(self, t: Index, i: Index) -> Index:
+        """Returns the row, counted from the wave's first, in slot i of atom t."""
         block, w = t // self.wide, t % self.wide
         run = self.atom // self.fold
         return self.wide * (self.atom * block + i % run * self.fold + i // run) + w
 
     def slot_of(self, row: Index) -> Index:
-        """Returns the slot (LDS row) of a row: slots are in the order of atoms and of i. The inverse of `row_of`."""
+        """Returns the slot (LDS row) of a row: slots are in the order of atoms. The inverse of `_row_at`."""
         block, rest = row // (self.wide * self.atom), row % (self.wide * self.atom)
         w, i = rest % self.wide, rest // self.wide
         i = i % self.fold * (self.atom // self.fold) + i // self.fold
@@ -319,7 +330,7 @@ class TileLayout:
         line, x = word // self.chunk, word % self.chunk
         slots, place = line // self.row_chunks, line % self.row_chunks
         slot, block = slots % self.rows, slots // self.rows
-        row = self.row_of(slot // self.atom, slot % self.atom)
+        row = self._row_at(slot // self.atom, slot % self.atom)
         return row, (block * self.row_chunks + (place ^ self.swizzle(slot))) * self.chunk + x
 
     def staged_element(self, thread: Index, load: int) -> tuple[Index, Index]:
@@ -381,8 +392,7 @@ class TileLayout:
     def write_step(self, load: int, piece: int) -> tuple[int, int]:
         """Returns (xor, plus) from a work-item's first LDS write of a tile to write number `piece` of unit `load`.
 
-        The write's address is (first ^ xor) + plus. One of them is 0 if the tile's rows are a power of two. ResourceError if no
-        such pair exists.
+        The write's address is (first ^ xor) + plus. ResourceError if no such pair exists.
         """
         threads = np.arange(self.threads)
         begin, moved = self.staged_element(threads, 0), self.piece(threads, piece)
@@ -390,8 +400,9 @@ class TileLayout:
         row, k = self.staged_element(threads, load)
         other = self.byte(row + moved, k)
         near = (begin[0] + moved, begin[1]), (row + moved, k % self.span), (row + moved, k)
-        turns = (np.zeros_like(first), *(self.byte(*place) ^ first for place in near))
-        for xor in (int(turn[0]) for turn in turns if (turn == turn[0]).all()):
+        turns = [self.byte(*place) ^ first for place in near]
+        inside = [turn % (self.row_chunks * self.kw * WORD) for turn in turns]  # an LDS row: stages begin at multiples of it
+        for xor in (int(turn[0]) for turn in (np.zeros_like(first), *inside, *turns) if (turn == turn[0]).all()):
             plus = other - (first ^ xor)
             if (plus == plus[0]).all():
                 return xor, int(plus[0])

@@ -141,14 +141,19 @@ def test_the_cost_transposes_the_registers_that_are_staged(target):
 def traced_clocks(layout, stride, line):
     """Returns the coalescer's clocks for all loads of a tile whose rows in memory are `stride` elements apart. line: bytes."""
     width, clocks, shift = layout.vec * layout.element, 0, line.bit_length() - 1
-    every = 16 if width <= 4 else 4
     for unit, wave in itertools.product(range(layout.loads), range(layout.threads // 64)):
         row, k = layout.staged_element(np.arange(64 * wave, 64 * wave + 64), unit)
         for level in range(layout.depth):
             k = behind_line(layout, row, k, stride)
             starts = (row * stride + k if layout.k_contiguous else (k + level) * stride + row) * layout.element
-            clocks += sum(group_clocks(starts, (1 << 64) - 1, first, every, width, shift) for first in range(0, 64, every))
+            clocks += wave_clocks(starts, width, shift)
     return clocks
+
+
+def wave_clocks(starts, width, shift):
+    """Returns the coalescer's clocks for an access of a wave. width: bytes of a lane. shift: log2 of a line's bytes."""
+    every = 16 if width <= 4 else 4
+    return sum(group_clocks(starts, (1 << 64) - 1, first, every, width, shift) for first in range(0, 64, every))
 
 
 def behind_line(layout, row, k, stride):
@@ -202,7 +207,7 @@ def atoms_partition_the_wave_rows(layout):
     t, i = np.indices((layout.atoms, layout.atom))
     rows = layout.row_of(t, i)
     assert (np.sort(rows.ravel()) == np.arange(layout.warp_rows)).all()
-    assert (layout.slot_of(rows) == t * layout.atom + i).all()
+    assert (layout.slot_of(rows) == t * layout.atom + layout.lane_slot(i)).all()
 
 
 @pytest.mark.covering(2)
@@ -257,6 +262,21 @@ def test_planned_tiles_have_no_bank_conflicts(target, kind):
             lost[what] += count
             assert count <= len(lds_banks.phases(target, what, nbytes).phases), (layout, what)
         assert lost["read"] == 0 and (lost["write"] > 0) == (layout.transposes and layout.row_lanes == 16), layout
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_lanes_store_columns_as_if_these_were_in_order(target):
+    """Compares the coalescer's clocks of a wave's stores of C, at addresses of a line, with those of columns in order."""
+    lane, shift, quads = np.arange(64), pipelines(target).cache_line.bit_length() - 1, 0
+    for layout in (layout for layout in layouts(target) if layout.interleave):
+        for size, first in itertools.product((2, 4), range(0, 128, 12)):
+            found, ordered = (
+                wave_clocks(columns * size + lane // 16 * 1028 + first, layout.wide * size, shift)
+                for columns in (layout.row_of(0, lane % 16), lane % 16 * layout.wide)
+            )
+            assert found == ordered, (layout, size, first)
+        quads += layout.quads
+    assert quads
 
 
 def lines_of_16_lanes(layout):

@@ -9,6 +9,7 @@
     overlap.py      launches of several devices that run at the same time
     ordering.py     scopes of a kernel's accesses, and memory for the tables
     expected.py     loads whose value only serves as the expected value of a compare-and-swap
+    inactive.py     facts about inactive lanes, for that walk
     pending.py      such loads, until the swap
     unused.py       races without effect: the loaded value is unused
     reconvergence.py  places where all paths meet after code that depends on a value

@@ -24,7 +24,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simgpu.alu.control import ENDS
-from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten_registers
+from simgpu.checks.races.inactive import NOTHING, Left, Marks, after_mask, without_masks
+from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, overwritten_registers
 from simgpu.engine.program import Program
 from simgpu.hardware.isa.code.flow import INDIRECT
 from simgpu.hardware.isa.instruction import Instruction, Reg
@@ -34,6 +35,7 @@ from simgpu.hardware.timing_rules.register_use import Register
 
 LIMIT = 63  # most loads of a kernel that are followed, and most swaps
 STATES = 4096  # most states of a walk; a load with more counts as an ordinary load
+# Facts 0 and 1: a register holds this word of the value.
 DERIVED, RETURNED = -1, 2  # facts: a register derives from the value; from 2 on, it holds word n - 2 of a swap's result
 KEPT, KEPT_RETURNED = -2, 4  # facts: bits of the value, or of a swap's result, by `and`; also with other bits that an `or` adds
 LOADS = (
@@ -45,9 +47,6 @@ PARTS = {KEPT, KEPT_RETURNED}
 KEEPS = {"v_and_b32": (0, 1), "s_and_b32": (0, 1), "s_andn2_b32": (0,)}  # sources that an `and` keeps bits of
 ADDS = {"v_or_b32": (0, 1), "s_or_b32": (0, 1), "v_or3_b32": (0, 1, 2), "v_lshl_or_b32": (2,)}  # and an `or` all bits of
 MOVES = ("v_mov_b32", "v_mov_b64", "s_mov_b32", "s_mov_b64")
-
-Marks = frozenset[tuple[Register, int]]  # (register, fact); facts 0 and 1: the register holds this word of the value
-NOTHING: Marks = frozenset()
 
 
 class ExpectedLoads(NamedTuple):
@@ -102,22 +101,22 @@ def _walk(program: Program, load: int) -> set[int]:
     assert result is not None
     first: Marks = frozenset((register, word) for word in range(result.count) for register in registers_of(result[word]))
     value = _Value(result.count, result.file == "s")
-    pending = [(at, first, NOTHING) for at in program.following(load)]
+    pending: list[tuple[int, Marks, Left]] = [(at, first, frozenset()) for at in program.following(load)]
     seen = set(pending)
     try:
         while pending:
-            at, active, other = pending.pop()
+            at, active, left = pending.pop()
             if at not in program.instructions or len(seen) > STATES:
                 return set()
             inst = program.instructions[at]
             if inst.spec.control in ENDS:
                 continue
-            active, other = value.after(at, inst, program.effect(at), active, other)
-            if all(kind >= RETURNED for _, kind in active | other):
+            active, left = value.after(at, inst, program.effect(at), active, left)
+            if all(kind >= RETURNED for _, kind in active | without_masks(left)):
                 continue
             skips = value.uniform and inst.spec.control is ControlKind.CBRANCH_EXECZ
             for following in [at + 1] if skips else program.following(at):
-                state = following, active, other
+                state = following, active, left
                 if state not in seen:
                     seen.add(state)
                     pending.append(state)
@@ -130,7 +129,7 @@ class _Value:
     """Follows the value of one load through registers.
 
     words: its dwords. uniform: True for a scalar load. swaps: records of the swaps that expect it, found so far. Arguments
-    `active` and `other` of methods: facts about registers in active lanes, and in inactive lanes.
+    `active` and `left` of methods: facts about registers in active lanes, and in inactive lanes.
     """
 
     def __init__(self, words: int, uniform: bool) -> None:
@@ -139,31 +138,32 @@ class _Value:
         self.swaps: set[int] = set()
         self.mask = -1  # record of the `and` that keeps bits of the value; another one is an ordinary use
 
-    def after(self, at: int, inst: Instruction, effect: Effect, active: Marks, other: Marks) -> tuple[Marks, Marks]:
+    def after(self, at: int, inst: Instruction, effect: Effect, active: Marks, left: Left) -> tuple[Marks, Left]:
         """Returns the facts after an instruction. Raises `_UsedOtherwise`."""
         if inst.spec.control in INDIRECT:
             raise _UsedOtherwise
         if inst.spec.control is ControlKind.BARRIER and not self.uniform:
-            return _past_barrier(active), _past_barrier(other)
+            return (
+                frozenset((register, _past_barrier(kind)) for register, kind in active),
+                frozenset((register, _past_barrier(kind), mask) for register, kind, mask in left),
+            )
         # Scalar registers have no lanes.
-        known = active | frozenset(mark for mark in other if not is_vector(mark[0]))
+        known = active | frozenset(mark for mark in without_masks(left) if not is_vector(mark[0]))
         reads, writes = effect.access.read(), effect.access.writes
         taken = {register for register, kind in known if kind < RETURNED} & reads
         made: Marks = NOTHING
         if is_swap(inst):
             made = self._after_swap(at, inst, effect, known, taken)
             if self.uniform and at in self.swaps:
-                return NOTHING, NOTHING
+                return NOTHING, frozenset()
         elif taken:
             made = self._after_computation(at, inst, effect, known)
         elif any(register in reads for register, _ in known):
             made = _after_move(inst, known) or self._after_mask(at, inst, known)  # of a swap's result
         gone = overwritten_registers(inst, effect)
         active = frozenset(mark for mark in active if mark[0] not in gone) | made
-        other = frozenset(mark for mark in other if is_vector(mark[0]) or mark[0] not in gone)
-        if "exec" in writes:
-            active, other = (active, other | active) if narrows(inst) else (active | other, active | other)
-        return active, other
+        left = frozenset(mark for mark in left if is_vector(mark[0]) or mark[0] not in gone)
+        return after_mask(inst, writes, active, left)
 
     def _after_swap(self, at: int, inst: Instruction, effect: Effect, known: Marks, taken: set[Register]) -> Marks:
         """Handles a compare-and-swap. Returns facts about its result: words that the swap returned."""
@@ -228,9 +228,9 @@ class _Value:
         )
 
 
-def _past_barrier(known: Marks) -> Marks:
-    """Returns facts after a barrier: a swap that expects the value later would not tell what memory held before the barrier."""
-    return frozenset((register, kind if kind >= RETURNED else DERIVED) for register, kind in known)
+def _past_barrier(kind: int) -> int:
+    """Returns a fact after a barrier: a swap that expects the value later would not tell what memory held before the barrier."""
+    return kind if kind >= RETURNED else DERIVED
 
 
 def _are_kept_bits(one: set[int], two: set[int]) -> bool:

@@ -5,11 +5,13 @@ The walks track active and inactive lanes separately: only active lanes of a vec
 
 from __future__ import annotations
 
+from simgpu.hardware.isa.code.text import UNUSED
 from simgpu.hardware.isa.instruction import EXEC, Instruction, Reg
 from simgpu.hardware.timing_rules.effects import Effect, registers_of
 from simgpu.hardware.timing_rules.register_use import Register
 
 ACROSS_LANES = frozenset(("dpp", "readlane", "writelane", "permlane_swap", "mfma", "movrel", "setreg"))  # instruction classes
+PRESERVE = UNUSED.index("UNUSED_PRESERVE")  # what an SDWA instruction does with the rest of its result
 NARROWING = ("s_and_saveexec_b64", "s_andn1_saveexec_b64", "v_cmpx")
 
 
@@ -20,7 +22,8 @@ def is_vector(register: Register) -> bool:
 
 def overwritten_registers(inst: Instruction, effect: Effect) -> frozenset[Register]:
     """Returns the registers that an instruction overwrites completely, in active lanes."""
-    keeps = "partial_write" in effect.access.classes or "writelane" in effect.access.classes or "_d16" in inst.mnemonic
+    partial = "partial_write" in effect.access.classes and not (inst.form == "sdwa" and inst.mods.get("dst_unused", 0) != PRESERVE)
+    keeps = partial or "writelane" in effect.access.classes or "_d16" in inst.mnemonic
     return frozenset() if keeps else effect.access.writes - _half(inst)
 
 

@@ -96,6 +96,38 @@ def test_a_barrier_after_the_loop(where: str) -> None:
     assert check(text, grid=grid, block=128) == []
 
 
+IF = """
+v_mov_b32 v18, 7
+v_and_b32 v19, 1, v0
+v_cmp_eq_u32 vcc, 0, v19
+s_and_saveexec_b64 s[30:31], vcc
+s_xor_b64 s[30:31], exec, s[30:31]
+global_load_dword v13, v20, s[4:5]
+"""
+STORE = "global_store_dword v1, v18, s[6:7]"
+
+
+@pytest.mark.parametrize("after, silent", [
+    (f"s_andn2_saveexec_b64 s[30:31], s[30:31]\n{STORE}\ns_or_b64 exec, exec, s[30:31]", True),  # `else`
+    (f"s_or_b64 exec, exec, s[30:31]\n{STORE}", False),  # all lanes
+    (f"v_cmp_gt_u32 vcc, 9, v0\ns_and_saveexec_b64 s[34:35], vcc\ns_andn2_saveexec_b64 s[34:35], s[34:35]\n{STORE}", False),
+    (f"s_mov_b64 s[34:35], exec\ns_andn2_b64 exec, exec, s[34:35]\ns_lshl_b64 s[34:35], s[34:35], 1\n"
+     f"s_or_b64 exec, exec, s[34:35]\ns_andn2_saveexec_b64 s[34:35], s[34:35]\n{STORE}", False),  # a mask that changed
+])  # fmt: skip
+def test_lanes_of_a_branch(after: str, silent: bool) -> None:
+    """Loops in lanes of a branch, with a number computed of the loaded value in v18. The `else` has v18 from before."""
+    found = check(loop("global", load=IF, change="v_add_u32 v18, v13, 3\nv_add_u32 v12, v13, v11", after=after), block=128)
+    assert {finding.kind for finding in found} == (set() if silent else {"race"})
+
+
+@pytest.mark.parametrize("unused, silent", [("UNUSED_PAD", True), ("UNUSED_SEXT", True), ("UNUSED_PRESERVE", False)])
+def test_a_new_value_by_sdwa(unused: str, silent: bool) -> None:
+    """Computes the new value's low half anew in each round; with UNUSED_PRESERVE the other half is the old one's."""
+    change = f"v_add_u32_sdwa v12, v13, v11 dst_sel:WORD_0 dst_unused:{unused} src0_sel:DWORD src1_sel:DWORD"
+    found = check(loop("global", change=change), grid=2, block=128)
+    assert {finding.kind for finding in found} == (set() if silent else {"race"})
+
+
 # v13 has the loaded value; v18 and v19 are free.
 OTHERWISE = {
     "stored": {"begin": "v_mov_b32 v18, v13", "after": "global_store_dword v1, v18, s[6:7]"},

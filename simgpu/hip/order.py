@@ -36,7 +36,7 @@ class StreamWork:
     kind: WorkKind
     device: int
     stream: int
-    null: bool  # True if the stream is a device's null stream
+    place: str  # the stream in words
     ticket: int
     number: int  # in the order of the program's calls
     before: Clock
@@ -65,9 +65,8 @@ class StreamWork:
     @property
     def title(self) -> str:
         """Returns the work in words."""
-        where = "the host waits" if self.stream == HOST else "the null stream" if self.null else f"stream {self.stream}"
         what = f"kernel {self.name}" if self.kind is WorkKind.KERNEL else self.kind.title
-        return f"{what} ({where})"
+        return f"{what} ({self.place})"
 
     def verb_at(self, address: int) -> str:
         """Returns a verb for its access to a byte that it touches."""
@@ -92,6 +91,8 @@ class WorkClash(NamedTuple):
         )
         if HOST in (self.earlier.stream, self.later.stream):
             text += "put hipStreamSynchronize between"
+        elif self.earlier.place == self.later.place:
+            text += "one node of the graph must depend on the other"
         else:
             text += "record an event after the first, and let the other stream wait for it"
         return CallFinding("stream-race", text, 0, "", source=later, other_source=earlier)
@@ -121,7 +122,7 @@ class StreamHistory:
         joined = joined_clocks(self.now, other)
         if joined == self.now:
             return
-        if self._from[-1] == after + 1:
+        if self._from[-1] > after:
             self._clocks[-1] = joined
         else:
             self._from.append(after + 1)
@@ -218,7 +219,9 @@ class WorkOrder:
         if kind == Change.STREAM:
             self.streams += 1
         elif kind == Change.QUEUED:
-            self._queue(WorkKind(memory), device, address, bool(coarse), nbytes, tuple(sites.tolist()))
+            where = "the host waits" if address == HOST else "the null stream" if coarse else f"stream {number}"
+            place = where if address in (HOST, number) else f"a graph in {where}"
+            self._queue(WorkKind(memory), device, address, place, nbytes, tuple(sites.tolist()))
         elif kind == Change.WAITS:
             self._history(address).join(self._through(number, home), nbytes)
         elif kind == Change.SEEN:
@@ -243,13 +246,13 @@ class WorkOrder:
         if not self._open:
             self._forget()
 
-    def _queue(self, kind: WorkKind, device: int, stream: int, null: bool, ticket: int, sites: tuple[int, ...]) -> None:
+    def _queue(self, kind: WorkKind, device: int, stream: int, place: str, ticket: int, sites: tuple[int, ...]) -> None:
         if not self._known:
             return
         history = self._history(stream)
         history.join(self._host, ticket - 1)
         self._made += 1
-        made = StreamWork(kind, device, stream, null, ticket, self._made, history.now, sites)
+        made = StreamWork(kind, device, stream, place, ticket, self._made, history.now, sites)
         if kind is WorkKind.KERNEL:
             self._open[stream, ticket] = made
         else:

@@ -266,6 +266,7 @@ typedef struct Operation {
     Error (*run)(struct Operation *);  // runs in the stream's thread
     struct Stream *stream;
     u64 ticket;  // its number in the stream
+    u64 branch;  // order.c: of a graph's launch; 0: none
 } Operation;
 
 typedef struct Stream {
@@ -383,6 +384,13 @@ Error make_fill(void *to, size_t pitch, u32 value, u32 element, size_t width, si
 Error run_copy(Operation *operation);
 Error run_fill(Operation *operation);
 Error check_transfer(const Transfer *transfer, bool reads);
+
+// -- order.c -------------------------------------------------------------------------------------
+
+u64 order_graph(Stream *stream, u32 steps);  // returns the first step's branch; 0: nothing is logged
+void order_branch(const Stream *stream, u64 branches, u32 step, const u32 *needs, u32 count);
+void order_joins(const Stream *stream, u64 branches, u32 steps);  // the stream follows the first steps
+void order_callback(const Operation *operation);
 void order_at_once(Transfer *transfer);  // logs a transfer that the calling thread does itself
 
 // -- pools.c -------------------------------------------------------------------------------------

@@ -28,6 +28,9 @@ CASES = {
     "free": "hipFreeAsync (stream 3) frees 4096 bytes",
     "allocate": "kernel fill(float*, float) (stream 3) writes 4096 bytes from byte 0 of hipMalloc 3 (stream_races.hip:66) "
     "on, which hipMallocAsync (stream 2) allocates",
+    "graph": "kernel twice(float const*, float*) (a graph in stream 2) reads 4096 bytes from byte 0 of hipMalloc 1 "
+    "(stream_races.hip:19) on, which kernel fill(float*, float) (a graph in stream 2) writes: nothing orders them; one node of the",
+    "after-graph": "which kernel twice(float const*, float*) (a graph in stream 2) writes: nothing orders them; record an event",
     "halves": "writes 4 bytes from byte 2044 of hipMalloc 1",
     "atomics": "kernel fill(float*, float) (stream 3) writes 4 bytes from byte 0 of hipMalloc 1 (stream_races.hip:19) on, which "
     "kernel count(int*) (stream 2) writes",

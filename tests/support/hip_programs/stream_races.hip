@@ -86,6 +86,26 @@ int main(int words, char **word) {
         if (!right) fill<<<BLOCKS, 64, 0, second>>>(b, 2);
         else twice<<<BLOCKS, 64, 0, second>>>(a, pinned);
     }
+    else if (is("graph") || is("after-graph")) {  // captured of both streams; the second branch does not need the first
+        hipGraph_t graph;
+        hipGraphExec_t ready;
+        bool ordered = right || is("after-graph");
+        MUST(hipStreamBeginCapture(first, 0));
+        if (!ordered) wait();
+        fill<<<BLOCKS, 64, 0, first>>>(a, 1);
+        if (ordered) wait();
+        twice<<<BLOCKS, 64, 0, second>>>(a, b);
+        MUST(hipEventRecord(done, second));
+        MUST(hipStreamWaitEvent(first, done, 0));
+        MUST(hipStreamEndCapture(first, &graph));
+        MUST(hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0));
+        MUST(hipGraphLaunch(ready, first));
+        MUST(hipGraphLaunch(ready, first));
+        if (is("after-graph")) {
+            if (right) wait();
+            fill<<<BLOCKS, 64, 0, second>>>(b, 2);
+        }
+    }
     MUST(hipDeviceSynchronize());
     if (a) MUST(hipFree(a));
     MUST(hipFree(b));

@@ -8,31 +8,63 @@ Step *step_of(Exec *exec, Node *node, int type) {
     return NULL;
 }
 
-static Error add_steps(Exec *exec, Graph *graph) {
+typedef struct {
+    u32 *steps, count;
+} Needs;
+
+static bool add_need(Needs *needs, u32 first, u32 end) {
+    u32 *grown = realloc(needs->steps, (needs->count + end - first + 1) * sizeof *grown);
+    if (!grown) return false;
+    needs->steps = grown;
+    while (first < end) grown[needs->count++] = first++;
+    return true;
+}
+
+// Finds the steps that node `at` of `order` needs: those of its own needs, or `outer` of a child graph. begins: the first step of each
+// node before it, and the step after all of these.
+static bool find_needs(Node *const *order, u32 at, const u32 *begins, Needs outer, Needs *found) {
+    *found = (Needs){0};
+    const Node *node = order[at];
+    bool fine = add_need(found, 0, 0);
+    for (u32 i = 0; i < node->need_count; i++)
+        for (u32 before = at; before-- > 0;)
+            if (order[before] == node->needs[i]) fine = fine && add_need(found, begins[before], begins[before + 1]);
+    for (u32 i = 0; !node->need_count && i < outer.count; i++)
+        fine = fine && add_need(found, outer.steps[i], outer.steps[i] + 1);
+    return fine;
+}
+
+static Error add_step(Exec *exec, Node *node, Needs needs) {
+    Step *grown = realloc(exec->steps, (exec->count + 1) * sizeof *grown);
+    if (!grown) return OUT_OF_MEMORY;
+    exec->steps = grown;
+    grown[exec->count++] = (Step){node, copied(node->operation), node->event, true, needs.steps, needs.count};
+    apply_attribute(node, grown[exec->count - 1].operation);
+    hold_memory(node->operation);
+    return SUCCESS;
+}
+
+static Error add_steps(Exec *exec, Graph *graph, Needs outer) {
     Node **order = ordered(graph);
-    if (!order) return INVALID_VALUE;
-    Error error = SUCCESS;
+    u32 *begins = calloc(graph->count + 1, sizeof *begins);
+    Error error = !order ? INVALID_VALUE : begins ? SUCCESS : OUT_OF_MEMORY;
     for (u32 i = 0; i < graph->count && !error; i++) {
         Node *node = order[i];
-        if (node->type == CHILD_NODE) {
-            error = add_steps(exec, node->child);
-            continue;
-        }
-        Step *grown = realloc(exec->steps, (exec->count + 1) * sizeof *grown);
-        if (!grown) error = OUT_OF_MEMORY;
-        else {
-            exec->steps = grown;
-            grown[exec->count++] = (Step){node, copied(node->operation), node->event, true};
-            apply_attribute(node, grown[exec->count - 1].operation);
-            hold_memory(node->operation);
-        }
+        Needs needs;
+        begins[i] = exec->count;
+        if (!find_needs(order, i, begins, outer, &needs)) error = OUT_OF_MEMORY;
+        else if (node->type == CHILD_NODE && node->child->count) error = add_steps(exec, node->child, needs);
+        else if (!(error = add_step(exec, node, needs))) needs.steps = NULL;
+        free(needs.steps);
+        begins[i + 1] = exec->count;
     }
-    free(order);
+    free(order), free(begins);
     return error;
 }
 
 static void clear_steps(Exec *exec) {
-    for (u32 i = 0; i < exec->count; i++) drop_memory(exec->steps[i].operation), free(exec->steps[i].operation);
+    for (u32 i = 0; i < exec->count; i++)
+        drop_memory(exec->steps[i].operation), free(exec->steps[i].operation), free(exec->steps[i].needs);
     free(exec->steps);
     exec->steps = NULL, exec->count = 0;
 }
@@ -45,7 +77,7 @@ static Error instantiate(Exec **made, Graph *graph, u64 flags) {
     if (!exec) return done(OUT_OF_MEMORY);
     exec->flags = flags;
     pthread_mutex_lock(&building);
-    error = add_steps(exec, graph);
+    error = add_steps(exec, graph, (Needs){0});
     pthread_mutex_unlock(&building);
     if (!error) error = copy_references(graph->references, &exec->references);
     if (error) clear_steps(exec), end_references(&exec->references), end_handle(exec, GRAPH_EXEC);
@@ -104,18 +136,25 @@ API Error hipGraphLaunch(Exec *exec, void *given) {
     if (!error && !is_handle(exec, GRAPH_EXEC)) error = INVALID_VALUE;
     if (!error) error = find_stream(given, &stream);
     if (!error) error = device_error(stream->device);
+    if (error) return done(error);
+    u64 branches = order_graph(stream, exec->count);
     for (u32 i = 0; !error && i < exec->count; i++) {
         Step *step = &exec->steps[i];
+        order_branch(stream, branches, i, step->needs, step->need_count);
         if (!step->enabled) continue;
         if (step->operation) {
             Operation *operation = copied(step->operation);
+            if (operation) operation->branch = branches ? branches + i : 0;
             note_launch(operation);
             error = operation ? submit(stream, operation) : OUT_OF_MEMORY;
         } else if (step->node && step->event) {
             bool waits = is_handle(step->node, NODE) && step->node->type == WAIT_NODE;
+            order_joins(stream, branches, i);
             error = waits ? wait_event(stream, step->event) : record_event(stream, step->event);
+            order_branch(stream, branches, i, NULL, 0);
         }
     }
+    order_joins(stream, branches, exec->count);
     return done(error);
 }
 
@@ -140,7 +179,7 @@ API Error hipGraphExecUpdate(Exec *exec, Graph *graph, Node **wrong, int *result
     *wrong = NULL, *result = UPDATED;
     Exec fresh = {0};
     pthread_mutex_lock(&building);
-    Error error = add_steps(&fresh, graph);
+    Error error = add_steps(&fresh, graph, (Needs){0});
     pthread_mutex_unlock(&building);
     if (error || fresh.count != exec->count) *result = error ? FAILED : TOPOLOGY;
     for (u32 i = 0; *result == UPDATED && i < fresh.count; i++) {

@@ -74,6 +74,7 @@ typedef struct {
     Operation *operation;
     Event *event;
     bool enabled;
+    u32 *needs, need_count;  // numbers of steps that must end before it begins
 } Step;
 
 typedef struct {  // executable graph

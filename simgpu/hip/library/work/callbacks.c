@@ -1,5 +1,5 @@
 // Work of a stream on the host: it calls back, waits for a value in memory, or writes one.
-#include "work.h"
+#include "internal.h"
 
 #include <time.h>
 
@@ -12,9 +12,7 @@ typedef struct {
 
 Error run_callback(Operation *operation) {
     Callback *it = (Callback *)operation;
-    pthread_mutex_lock(&lock);
-    order_seen(operation->stream, operation->ticket - 1);  // the program may tell its other threads
-    pthread_mutex_unlock(&lock);
+    order_callback(operation);
     if (it->plain) it->plain(it->data);
     else it->full(it->stream, device_error(operation->stream->device), it->data);
     return SUCCESS;

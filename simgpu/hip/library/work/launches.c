@@ -1,5 +1,5 @@
 // Launches: all calls that launch kernels, checks of their shapes, and messages to the server.
-#include "internal.h"
+#include "work.h"
 
 #include <stdio.h>
 
@@ -59,8 +59,8 @@ Error run_batch(Operation *const *operations, u32 count) {
                            .log = log_position(),
                            .batch = batch,
                            .behind = count - 1 - i,
-                           .stream = it->operation.stream->id,
-                           .ticket = it->operation.ticket};
+                           .stream = order_place(&it->operation),
+                           .ticket = order_ticket(&it->operation)};
         memcpy(at, &message, sizeof message), memcpy(at + sizeof message, it->arguments, it->bytes);
         at += message_bytes(it);
     }

@@ -3,14 +3,22 @@
 //
 //   LOG_STREAM   a stream was made
 //   LOG_QUEUED   address: the stream, 0 for the host, which works at once. bytes: ticket. memory: `What`. coarse: true for null
-//                streams
+//                streams. number: the stream that users know
 //   LOG_READS, LOG_WRITES   what the entry before does: `number` rows of `bytes` bytes from `address` on, `home` bytes apart
 //   LOG_WAITS    what stream `address` does after its ticket `bytes` follows ticket `home` of stream `number`
 //   LOG_SEEN     what any stream is asked for from now on follows ticket `bytes` of stream `address`
 //   LOG_UNKNOWN  streams order their work by values in memory
+//
+// A graph's launch runs in one stream here, but its steps have the order that the graph gives them. So each step is a branch, a stream
+// of one ticket. It follows the stream's earlier work, or the branches of the steps that it needs. Later work of the stream follows all.
 #include "work.h"
 
 typedef enum { KERNEL_WORK, COPY_WORK, FILL_WORK, RELEASE_WORK, ALLOCATION_WORK } What;
+
+#define BRANCHES (1ull << 32)  // numbers of branches begin here
+
+u64 order_place(const Operation *operation) { return operation->branch ? operation->branch : operation->stream->id; }
+u64 order_ticket(const Operation *operation) { return operation->branch ? 1 : operation->ticket; }
 
 void order_stream(const Stream *made) {
     if (state.checked && !made->null) log_entry((Entry){.kind = LOG_STREAM}, NULL);
@@ -23,8 +31,9 @@ static void log_queued(const Operation *operation, const Stream *stream, What wh
                       .device = (u32)(stream ? stream->device : current_device),
                       .memory = what,
                       .coarse = stream && stream->null,
-                      .address = stream ? stream->id : 0,
-                      .bytes = operation->ticket},
+                      .address = stream ? order_place(operation) : 0,
+                      .bytes = stream ? order_ticket(operation) : operation->ticket,
+                      .number = stream ? stream->id : 0},
               sites);
 }
 
@@ -66,15 +75,53 @@ void order_at_once(Transfer *transfer) {
     pthread_mutex_unlock(&lock);
 }
 
+static void log_waits(u64 stream, u64 after, u64 other, u64 ticket) {
+    log_entry((Entry){.kind = LOG_WAITS, .address = stream, .bytes = after, .number = other, .home = ticket}, NULL);
+}
+
 void order_waits(const Stream *stream, const Stream *other, u64 ticket) {
-    if (!state.checked || ticket <= other->seen) return;
-    const Entry entry = {
-        .kind = LOG_WAITS, .address = stream->id, .bytes = stream->submitted, .number = other->id, .home = ticket};
-    log_entry(entry, NULL);
+    if (state.checked && ticket > other->seen) log_waits(stream->id, stream->submitted, other->id, ticket);
 }
 
 void order_seen(Stream *stream, u64 ticket) {
     if (!state.checked || ticket <= stream->seen) return;
     stream->seen = ticket;
     log_entry((Entry){.kind = LOG_SEEN, .address = stream->id, .bytes = ticket}, NULL);
+}
+
+// A callback may tell the program's threads what is done before it.
+void order_callback(const Operation *operation) {
+    pthread_mutex_lock(&lock);
+    if (!operation->branch) order_seen(operation->stream, operation->ticket - 1);
+    else log_entry((Entry){.kind = LOG_SEEN, .address = operation->branch, .bytes = 1}, NULL);
+    pthread_mutex_unlock(&lock);
+}
+
+// -- graphs --------------------------------------------------------------------------------------
+
+u64 order_graph(Stream *stream, u32 steps) {
+    static u64 made = BRANCHES;
+    if (!state.checked || stream->capture) return 0;
+    pthread_mutex_lock(&lock);
+    u64 first = made;
+    made += steps;
+    push_default_waits(stream);
+    pthread_mutex_unlock(&lock);
+    return first;
+}
+
+void order_branch(const Stream *stream, u64 branches, u32 step, const u32 *needs, u32 count) {
+    if (!branches) return;
+    pthread_mutex_lock(&lock);
+    if (!count) log_waits(branches + step, 0, stream->id, stream->submitted + 1);
+    for (u32 i = 0; i < count; i++) log_waits(branches + step, 0, branches + needs[i], 1);
+    pthread_mutex_unlock(&lock);
+}
+
+void order_joins(const Stream *stream, u64 branches, u32 steps) {
+    if (!branches) return;
+    pthread_mutex_lock(&lock);
+    u64 after = stream->submitted ? stream->submitted - 1 : 0;  // who waits for the last operation waits for all
+    for (u32 i = 0; i < steps; i++) log_waits(stream->id, after, branches + i, 1);
+    pthread_mutex_unlock(&lock);
 }

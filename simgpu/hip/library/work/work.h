@@ -16,6 +16,8 @@ Error push_wait(Stream *stream, Stream *other, u64 ticket);  // makes the stream
 Error push_default_waits(Stream *stream);  // makes the stream wait by HIP's rules of the null stream
 bool blocks(const Stream *stream);  // true if it blocks with the null stream
 void wait_for(Stream *stream, u64 ticket);
+u64 order_place(const Operation *operation);  // the stream or branch, and the ticket there, by which the log knows it
+u64 order_ticket(const Operation *operation);
 void order_stream(const Stream *made);  // these four log what happens
 void order_queued(const Operation *operation);
 void order_waits(const Stream *stream, const Stream *other, u64 ticket);

@@ -54,7 +54,8 @@ class StreamWork:
     @cached_property
     def boxes(self) -> list[tuple[int, int]]:
         """Ranges that hold all bytes that it touches: about one for each allocation."""
-        return self.launched.boxes(GAP) if self.launched else [*self.reads, *self.writes]
+        ranges = [*self.reads, *self.writes]
+        return ranges if 0 < len(ranges) <= 2 else self.footprint.boxes(GAP)
 
     def follows(self, other: StreamWork) -> bool:
         """True if this begins only after the other one has ended."""
@@ -151,14 +152,11 @@ class WorkTable:
         self._boxes = np.zeros((256, 3), np.int64)  # first byte, end and work of each box; 0, 0 if the work has left
         self._count = 0
 
-    def __len__(self) -> int:
-        return len(self._works)
-
     def add(self, work: StreamWork) -> None:
         """Adds a work, and drops those that came first if there are more than MOST."""
         boxes = work.boxes
-        while self._count + len(boxes) > len(self._boxes):
-            self._make_room()
+        if self._count + len(boxes) > len(self._boxes):
+            self._make_room(len(boxes))
         self._boxes[self._count : self._count + len(boxes)] = [(first, end, work.number) for first, end in boxes]
         self._count += len(boxes)
         self._works[work.number] = work
@@ -180,10 +178,10 @@ class WorkTable:
             found.update(number[(first < high) & (end > low)].tolist())
         return [self._works[each] for each in sorted(found)]
 
-    def _make_room(self) -> None:
+    def _make_room(self, more: int) -> None:
         there = self._boxes[: self._count]
         there = there[there[:, 1] != 0]
-        self._boxes = np.zeros((max(256, 4 * len(there)), 3), np.int64)
+        self._boxes = np.zeros((max(256, 4 * (len(there) + more)), 3), np.int64)
         self._boxes[: len(there)], self._count = there, len(there)
 
 
@@ -229,7 +227,7 @@ class WorkOrder:
             self._forget()
         elif kind == Change.UNKNOWN:
             self._known = False
-            self._works, self._of_stream = WorkTable(), {}
+            self._works, self._of_stream, self._open = WorkTable(), {}, {}
 
     def settle(self) -> Iterator[WorkClash]:
         """Ends the last work, whose bytes are complete now. Yields its clashes."""
@@ -294,7 +292,7 @@ class WorkOrder:
                 del self._of_stream[stream]
         if done:
             self._works.remove(done)
-        live = {*self._of_stream, *(stream for stream, _ in self._open)}
+        live = {*self._of_stream, *(stream for stream, _ in self._open), *([self._last.stream] if self._last else [])}
         if len(self._host) > 2 * len(live) + FEW:
             self._host = of_streams(self._host, live)
             for history in self._histories.values():

@@ -63,6 +63,8 @@ class LaunchCells(NamedTuple):
 
 
 def _footprint(held: LaunchCells) -> Footprint:
+    if not (held.area.written or held.area.read):
+        return Footprint.of([], [])
     flags, scale = _flags_of_dwords(held), DWORD
     if held.area.narrowed:
         flags, scale = _flags_of_bytes(held, flags), 1

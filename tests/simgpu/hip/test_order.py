@@ -136,13 +136,46 @@ def drawn_programs(draw: st.DrawFn) -> DrawnProgram:
     return made
 
 
+def entry(kind: Change, **fields: int) -> np.ndarray:
+    made = np.zeros((), ENTRY)
+    made["kind"] = kind
+    for name, value in fields.items():
+        made[name] = value
+    return made
+
+
 def entries(made: DrawnProgram) -> Iterator[np.ndarray]:
     for kind, fields in ((Change.STREAM, dict[str, int]()), *made.log):
-        entry = np.zeros((), ENTRY)
-        entry["kind"] = kind
-        for name, value in fields.items():
-            entry[name] = value
-        yield entry
+        yield entry(kind, **fields)
+
+
+def apply_all(order: WorkOrder, *log: np.ndarray) -> list[WorkClash]:
+    return [clash for each in log for clash in order.apply(each)] + [*order.settle()]
+
+
+def test_streams_by_the_hundred_are_forgotten_with_their_work_only() -> None:
+    order = WorkOrder()
+    copy = WorkKind.COPY
+    for stream in range(1, 500):
+        log = entry(Change.QUEUED, address=stream, bytes=1, memory=copy), entry(Change.WRITES, address=7, bytes=1, number=1)
+        assert apply_all(order, *log, entry(Change.SEEN, address=stream, bytes=1)) == []
+        assert apply_all(order, entry(Change.QUEUED, bytes=stream, memory=copy), log[1]) == []
+    late = entry(Change.QUEUED, address=3, bytes=2, memory=copy), entry(Change.WRITES, address=7, bytes=1, number=1)
+    assert apply_all(order, *late) == []
+    (clash,) = apply_all(order, entry(Change.QUEUED, address=4, bytes=2, memory=copy), late[1])
+    assert (clash.earlier.stream, clash.later.stream, clash.address, clash.nbytes) == (3, 4, 7, 1)
+
+
+@pytest.mark.parametrize("pitch", [100, 1 << 17])
+def test_copies_of_many_rows(pitch: int) -> None:
+    """Rows in one allocation, and rows so far apart that each could be in another."""
+    order = WorkOrder()
+    rows = entry(Change.WRITES, address=1000, bytes=60, number=2000, home=pitch)
+    assert apply_all(order, entry(Change.QUEUED, address=1, bytes=1, memory=WorkKind.COPY), rows) == []
+    for stream, (first, nbytes) in enumerate(((60, pitch - 60), (1999 * pitch + 59, 1)), 2):
+        asked = entry(Change.QUEUED, address=stream, bytes=1, memory=WorkKind.FILL)
+        clashes = apply_all(order, asked, entry(Change.WRITES, address=1000 + first, bytes=nbytes, number=1))
+        assert [(clash.address, clash.nbytes) for clash in clashes] == ([] if first == 60 else [(1000 + first, 1)])
 
 
 @settings(max_examples=1000, deadline=None)

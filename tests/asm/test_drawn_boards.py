@@ -31,6 +31,7 @@ from simgpu.operators import (
     TiledComputation,
     UnfusedAttention,
 )
+from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.gemm.problem import MX_BLOCK
 from simgpu.operators.resources import WIDTH
 from simgpu.operators.tree import Root
@@ -203,6 +204,8 @@ def test_more_lds_than_the_architecture_has_runs_on_that_board_only() -> None:
     board = "mi300x"
     d = replace(hardware.target(board), lds_bytes=160 * KIB, num_cus=1)
     tree = TiledComputation(300, 300, 600, target=d, dtype="f32")
+    tiling = replace(tree.plan.tiling, tile_m=128, tile_n=160, tile_k=32, blocks=1, limited_by=None)
+    tree.derivation = with_tiling(tree.problem, d, "corrected", tiling)
     assert tree.plan.resources.lds_bytes > 64 * KIB
     assert_runs(tree, "corrected")
     named, kernel = simgpu.Device(board), asm.emit(tree)

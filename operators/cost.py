@@ -74,6 +74,7 @@ class KernelCost:
     burst: Any = 0.0  # clocks in which a step's loads pass the vector cache
     flight: Any = 0.0  # bytes of a workgroup's loads in flight
     asked: Any = 0.0  # bytes a step that loads request from L2, in whole cache lines
+    repeated: Any = 0.0  # bytes of these in lines that the step before requested, so that L2 has them
     missed_bytes: Any = 0.0  # bytes of the launch's loads that miss L2
     hbm_bytes: Any = 0.0  # bytes of these that miss the Infinity Cache
     written_bytes: Any = 0.0  # bytes that the launch writes
@@ -95,7 +96,7 @@ class KernelCost:
         """Returns the kernel with each `ahead` steps as one, so that their loads are waited for once."""
         if ahead == 1:
             return self
-        names = ("matrix", "units", "bare", "burst", "flight", "asked")
+        names = ("matrix", "units", "bare", "burst", "flight", "asked", "repeated")
         trips = {name: -(-getattr(self, name) // ahead) for name in ("steps", "longest")}
         return replace(self, **trips, **{name: ahead * getattr(self, name) for name in names})
 
@@ -154,7 +155,7 @@ class _ClockedLaunch:
         later = cost.near * row.l2_latency + (1 - cost.near) * self.memory
         self.again = cost.again * (later + row.barrier + row.lds_latency)
         self.last = self.memory + cost.burst + row.barrier + row.lds_latency + self.again
-        self.drawn = largest(cost.asked / draw, cost.flight / row.in_flight * self.memory)
+        self.drawn = largest((cost.asked - cost.repeated) / draw, cost.flight / row.in_flight * self.memory)
         self.busy = largest(cost.matrix, cost.units)
         self.start = row.start + cost.code_lines * row.code_stream + _JUMPS * row.l2_latency
         # Clocks of a step per active CU.

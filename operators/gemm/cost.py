@@ -115,6 +115,8 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     formats = tuple(FORMATS.index(kind) if kind in FORMATS else 0 for kind in (atom.dtype_in, atom.dtype_b))
     busy, stored = largest(clocks["LDS"], work / rates.valu_lanes), t.tile_m * t.tile_n * stored
     lines = choose(parts > 1, _stored_lines(p, descriptor, t, True), _stored_lines(p, descriptor, t, False))
+    together = minimum(t.resident, largest(1, -(-blocks // descriptor.num_cus)))
+    requested, fresh = _requested_bytes(p, descriptor, rates.row, t, together)
     return KernelCost(
         rates=rates,
         workgroups=blocks,
@@ -128,7 +130,8 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         burst=clocks["lines"],
         flight=p.element.packed_bytes(p.streams_a * minimum(t.tile_m, p.m) * t.tile_k)
         + p.element_b.packed_bytes(minimum(t.tile_n, p.n) * t.tile_k),
-        asked=_requested_bytes(p, descriptor, rates.row, t, minimum(t.resident, largest(1, -(-blocks // descriptor.num_cus)))),
+        asked=requested,
+        repeated=requested - fresh,
         missed_bytes=missed,
         hbm_bytes=once + (missed - once) * (1 - kept),
         written_bytes=written,
@@ -138,18 +141,19 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     )
 
 
-def _requested_bytes(p: GemmProblem, d: HardwareDescriptor, row: Pipelines, t: Any, together: Any) -> Any:
-    """Returns the bytes that a step's loads request from L2, of `together` blocks a CU.
+def _requested_bytes(p: GemmProblem, d: HardwareDescriptor, row: Pipelines, t: Any, together: Any) -> tuple[Any, Any]:
+    """Returns bytes that a step's loads request from L2, of `together` blocks a CU, and bytes of the lines that are new in it.
 
     Rows with k contiguous that begin anywhere share lines with the next step. If the vector cache holds a step's lines of all
     blocks, it requests as many as for rows that begin with a line.
     """
-    lines, kept = _line_bytes(p, d, t, row.cache_line), 0.0
+    lines, kept, fresh = _line_bytes(p, d, t, row.cache_line), 0.0, 0.0
     fits = together * sum(lines) <= row.cache_bytes
     for touched, (rows, kind, across), streams in zip(lines, (side_of(p, name, t) for name in "AB"), (p.streams_a, 1), strict=True):
         once = streams * rows * lines_of(kind.packed_bytes(t.tile_k), row.cache_line, row.cache_line) * row.cache_line
-        kept = kept + (touched if across else choose(fits, minimum(touched, once), touched))
-    return kept
+        new = touched if across else minimum(touched, once)
+        kept, fresh = kept + choose(fits, new, touched), fresh + new
+    return kept, fresh
 
 
 def _line_bytes(p: GemmProblem, d: HardwareDescriptor, t: Any, line: int) -> tuple[Any, ...]:

@@ -111,6 +111,23 @@ def test_a_launch_of_one_round_holds_the_clock_of_its_loops() -> None:
     assert duty(304, 5) == pytest.approx(10_000 / (10 * (2100 - duty(304, 5) * fall)), rel=0.06), "two iterations"
 
 
+@pytest.mark.parametrize("tile_k", [32, 64, 128])
+def test_lines_of_the_step_before_are_requested_but_not_drawn_from_memory(tile_k: int) -> None:
+    """Counts, in rows at every distance from a line's beginning, the lines that two steps touch. The vector cache holds none."""
+    d, line, k = hardware.target("mi100"), 64, 1567
+
+    def lines_of(row: int, step: int) -> set[int]:
+        first = 2 * (row * k + step * tile_k)
+        return set(range(first // line, (first + 2 * tile_k - 1) // line + 1))
+
+    shared = sum(len(lines_of(row, 0) & lines_of(row, 1)) for row in range(line)) / line
+    kernel = gemm_cost(GemmProblem(1280, 768, k, "f16", trans_b=True), d, Tiles(64, 64, tile_k, 1, 4))
+    assert shared > 0.9 and kernel.repeated == pytest.approx(128 * line * shared)
+    assert kernel.terms()["loads"] < 0.95 * replace(kernel, repeated=0.0).terms()["loads"]
+    for other in (GemmProblem(1280, 768, 1568, "f16", trans_b=True), GemmProblem(1281, 767, k, "f16", trans_a=True)):
+        assert gemm_cost(other, d, Tiles(64, 64, tile_k, 1, 4)).repeated == 0, "rows begin with a line, or steps share none"
+
+
 def test_the_vector_cache_keeps_the_lines_that_steps_share() -> None:
     """Rows of 64 bytes at multiples of 2 touch 1.97 lines. 16 KB hold the lines of one tile of 64 by 64, not those of two. Rows of
     f32 are loaded by whole lines where two tiles would lose them."""

@@ -307,8 +307,8 @@ def test_a_step_is_as_deep_as_its_loads_take_where_matrix_units_are_idle() -> No
     works = [gemm_reduction(plan.problem, mi355x, t) for t in spans]
     assert all(2 * deep.seconds(1) < 1.5 * flat.seconds(1) for flat, deep in pairwise(works[:3]))
     assert not works[2].hides_loads(1)
-    ragged = plan_gemm(GemmProblem(1, 4096, 4096 + 8, "f16", trans_b=True, dtype_c="f16"), mi355x)
-    assert ragged.tile_k <= 2 * ragged.warp_k, "the last step would be loaded by elements"
+    ragged = plan_gemm(GemmProblem(1, 4096, 17 * 64, "f16", trans_b=True, dtype_c="f16"), mi355x)
+    assert ragged.tile_k <= 2 * ragged.warp_k, "K fills these steps, but none of twice as many k"
     busy = plan_gemm(GemmProblem(4096, 4096, 4096, "f16", trans_b=True, dtype_c="f16"), mi355x)
     assert busy.tile_k == 2 * busy.warp_k and not busy.tiling.idle
 

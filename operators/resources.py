@@ -17,6 +17,7 @@ DS_REACH = 1 << 16  # range in bytes of an LDS instruction's own offset: 16 bits
 RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, after a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
 WIDTH = 80  # columns of plans and trees as text
 LAUNCH_SGPRS = 4  # the kernel arguments' address, workgroup ids x and y
+ROUNDING = 1e-12  # relative difference of two equal figures
 ALIGNMENT_SGPRS = 3  # most SGPRs lost to the alignment of buffer descriptors (four registers) and pairs
 
 
@@ -31,6 +32,8 @@ class Constraint:
     (True, 49152)
     >>> print(row)
     LDS 16,384 of 65,536 bytes
+    >>> Constraint("loads", Level.DEVICE, limit=0.3, use=0.1 + 0.2, unit="us").slack
+    0
     """
 
     name: str
@@ -49,8 +52,9 @@ class Constraint:
 
     @property
     def slack(self) -> float:
-        """Limit minus use; negative if violated."""
-        return self.limit - self.use
+        """Limit minus use; negative if violated. 0 if they differ by rounding only, as two sums of the same times may."""
+        left = self.limit - self.use
+        return left if abs(left) > ROUNDING * abs(self.limit) else 0
 
     @property
     def satisfied(self) -> bool:

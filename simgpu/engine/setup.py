@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from simgpu.machine.layout import Context
     from simgpu.memory.table import AllocationTable
 
+HEAP_VERSION = 5  # code object version since which kernels with malloc have hidden_heap_v1 (LLVM's AMDGPUUsage)
 # Most workgroups of a grid that one worker keeps resident at once, within its memory budget. A grid that the GPU has room for at
 # once is resident as a whole: its workgroups may wait for each other.
 RESIDENT_GROUPS = 64
@@ -75,7 +76,9 @@ class LaunchSetup(Dispatch):
         found: dict[str, int] = {}
         if self._wants(heap.ARGUMENT):
             found[heap.ARGUMENT] = self.device.heap.structure.address
-        if held := self.device.made_heap:
+        # Before version 5, malloc has no account: it asks the host itself (`__ockl_devmem_request`, in HIP 5.2's headers).
+        asks = self.code.version < HEAP_VERSION and self._wants(packets.ARGUMENT)
+        if held := self.device.heap if asks else self.device.made_heap:
             self.borrowed.allocations += held.structure, held.blocks
         if self.cooperative and self._wants(initial_state.GRID_SYNC):
             data = initial_state.grid_sync(self.groups)

@@ -17,9 +17,10 @@ HEAD = """
 typedef unsigned int uint; typedef unsigned long ulong; typedef unsigned char uchar;
 const __constant uchar __oclc_wavefrontsize64 = 1, __oclc_wavefrontsize_log2 = 6, __oclc_unsafe_math_opt = 0;
 const __constant uchar __oclc_finite_only_opt = 0, __oclc_daz_opt = 0, __oclc_correctly_rounded_sqrt32 = 1;
-const __constant uint __oclc_ISA_version = {version}, __oclc_ABI_version = 500;
+const __constant uint __oclc_ISA_version = {version}, __oclc_ABI_version = {abi};
 __global void *__ockl_dm_alloc(ulong);
 void __ockl_dm_dealloc(ulong);
+ulong __ockl_devmem_request(ulong, ulong);
 void __ockl_grid_sync(void);
 ulong __ockl_printf_begin(ulong);
 ulong __ockl_printf_append_string_n(ulong, const char *, ulong, uint);
@@ -35,8 +36,8 @@ ulong __ockl_printf_append_args(ulong, uint, ulong, ulong, ulong, ulong, ulong, 
 
 
 @functools.cache
-def compiled(target: str, source: str, library: bool = True) -> bytes:
-    """Compiles kernels in OpenCL C, after HEAD, to a code object; skips the test if a wheel is missing."""
+def compiled(target: str, source: str, library: bool = True, version: int = 5) -> bytes:
+    """Compiles kernels in OpenCL C, after HEAD, to a code object of a version; skips the test if a wheel is missing."""
     triton = importlib.util.find_spec("triton")
     if importlib.util.find_spec("ziglang") is None or (library and triton is None):
         pytest.skip("needs the wheels ziglang and triton")
@@ -49,6 +50,6 @@ def compiled(target: str, source: str, library: bool = True) -> bytes:
         bitcode = ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(path)]
         linked = importlib.metadata.version("triton")
     options = ["-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc", "-O2", "-w", "-target", "amdgcn-amd-amdhsa", f"-mcpu={target}",
-               "-nogpulib", "-mcode-object-version=5", *bitcode]  # fmt: skip
+               "-nogpulib", f"-mcode-object-version={version}", *bitcode]  # fmt: skip
     commands = [["clang", *options, "-c", "kernel.cl", "-o", "kernel.o"], ["ld.lld", "-shared", "kernel.o", "-o", "kernel.co"]]
-    return file_of(commands, {"kernel.cl": HEAD.format(version=VERSIONS[target]) + source}, "kernel.co", linked)
+    return file_of(commands, {"kernel.cl": HEAD.format(version=VERSIONS[target], abi=100 * version) + source}, "kernel.co", linked)

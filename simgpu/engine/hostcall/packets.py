@@ -107,7 +107,9 @@ class HostCalls:
             header = self._header(pointer)
             lanes, kind = int(self._words[header + 1]), int(self._words[header + 2])
             service = kind & 0xFFFFFFFF
-            if service != _PRINTF and (service != _MEMORY or self.heap is None):
+            if service == _MEMORY and self.heap is None:
+                raise UnsupportedInstruction(f"the kernel calls the host for service {service}, memory, but has no hidden_heap_v1")
+            if service not in (_PRINTF, _MEMORY):
                 raise UnsupportedInstruction(
                     f"the kernel calls the host for service {service}; modelled are printf's, {_PRINTF}, and malloc's, {_MEMORY}"
                 )

@@ -11,7 +11,7 @@ import pytest
 import simgpu
 from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.heap import SLAB, Heap
-from simgpu.hardware.errors import Deadlock, LaunchError
+from simgpu.hardware.errors import Deadlock, LaunchError, UnsupportedInstruction
 from tests.support.device_library import compiled
 from tests.support.kernels import loaded_kernel
 
@@ -79,6 +79,28 @@ def test_memory_of_kernels(target: str, size: int) -> None:
         module["release"].launch(grid=4, args=[out])
     assert held >= 256 * size if size > 3072 else held >= SLAB
     assert gpu.heap.used_bytes() <= held - 256 * size if size > 3072 else gpu.heap.used_bytes() == held
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("check", [False, True])
+def test_kernels_that_ask_the_host_for_memory_themselves(version: int, check: bool) -> None:
+    """As malloc of HIP 5.2's headers does, in code objects of version 4. Later ones have a heap if they use it."""
+    source = """
+__kernel void ask(__global uint *out) {
+  ulong p = __ockl_devmem_request(0, 64);
+  *(__global uint *)p = lane + 5;
+  out[lane] = *(__global uint *)p;
+  __ockl_devmem_request(p, 0);
+}
+"""
+    gpu = simgpu.Device("gfx90a", check=check)
+    kernel, out = gpu.load(compiled("gfx90a", source, version=version))["ask"], gpu.alloc(4 * 64)
+    if version == 5:
+        with pytest.raises(UnsupportedInstruction, match="service 3, memory, but has no hidden_heap_v1"):
+            kernel.launch(grid=1, args=[out])
+        return
+    assert kernel.launch(grid=1, args=[out]).findings == []
+    assert out.download("u4").tolist() == list(range(5, 69)) and gpu.heap.used_bytes() == 0
 
 
 def test_a_heap_that_is_used_up_gives_null() -> None:

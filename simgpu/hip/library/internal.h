@@ -266,7 +266,7 @@ typedef struct Operation {
     Error (*run)(struct Operation *);  // runs in the stream's thread
     struct Stream *stream;
     u64 ticket;  // its number in the stream
-    u64 branch;  // order.c: of a graph's launch; 0: none
+    u64 branch, branch_ticket;  // order.c: its place in a graph's launch; 0: none
 } Operation;
 
 typedef struct Stream {
@@ -387,9 +387,10 @@ Error check_transfer(const Transfer *transfer, bool reads);
 
 // -- order.c -------------------------------------------------------------------------------------
 
-u64 order_graph(Stream *stream, u32 steps);  // returns the first step's branch; 0: nothing is logged
-void order_branch(const Stream *stream, u64 branches, u32 step, const u32 *needs, u32 count);
-void order_joins(const Stream *stream, u64 branches, u32 steps);  // the stream follows the first steps
+u64 order_graph(Stream *stream, u32 branches);  // returns the first of new branches; 0: nothing is logged
+void order_follows(u64 branch, u64 after, u64 other, u64 ticket);  // a branch's work after a ticket follows another's ticket
+void order_follows_stream(u64 branch, u64 after, const Stream *stream);  // and what the stream follows so far
+void order_stream_follows(const Stream *stream, u64 branch, u64 ticket);
 void order_callback(const Operation *operation);
 void order_at_once(Transfer *transfer);  // logs a transfer that the calling thread does itself
 

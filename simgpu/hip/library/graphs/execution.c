@@ -20,8 +20,8 @@ static bool add_need(Needs *needs, u32 first, u32 end) {
     return true;
 }
 
-// Finds the steps that node `at` of `order` needs: those of its own needs, or `outer` of a child graph. begins: the first step of each
-// node before it, and the step after all of these.
+// Finds the steps that node `at` of `order` needs: those of its own needs, or `outer` of a child graph. begins: the first step of
+// each node before it, and the step after all of these.
 static bool find_needs(Node *const *order, u32 at, const u32 *begins, Needs outer, Needs *found) {
     *found = (Needs){0};
     const Node *node = order[at];
@@ -34,13 +34,29 @@ static bool find_needs(Node *const *order, u32 at, const u32 *begins, Needs oute
     return fine;
 }
 
+// Places a step in the branch of the first step that it needs and that no other step continues, or in a new branch.
+static void place_step(Exec *exec, u32 number) {
+    Step *step = &exec->steps[number];
+    step->next = UINT32_MAX;
+    for (u32 i = 0; i < step->need_count; i++) {
+        Step *needed = &exec->steps[step->needs[i]];
+        if (needed->next != UINT32_MAX) continue;
+        needed->next = number, step->branch = needed->branch, step->ticket = needed->ticket + 1;
+        return;
+    }
+    step->branch = exec->branches++, step->ticket = 1;
+}
+
 static Error add_step(Exec *exec, Node *node, Needs needs) {
     Step *grown = realloc(exec->steps, (exec->count + 1) * sizeof *grown);
     if (!grown) return OUT_OF_MEMORY;
     exec->steps = grown;
-    grown[exec->count++] = (Step){node, copied(node->operation), node->event, true, needs.steps, needs.count};
-    apply_attribute(node, grown[exec->count - 1].operation);
+    grown[exec->count] = (Step){
+        .node = node, .operation = copied(node->operation), .event = node->event, .enabled = true, .needs = needs.steps,
+        .need_count = needs.count};
+    apply_attribute(node, grown[exec->count].operation);
     hold_memory(node->operation);
+    place_step(exec, exec->count++);
     return SUCCESS;
 }
 
@@ -130,6 +146,24 @@ API Error hipGraphUpload(Exec *exec, void *given) {
     return done(error ? error : find_stream(given, &stream));
 }
 
+// Logs what a step follows, beside the step before it in its branch.
+static void log_needs(const Exec *exec, u32 number, u64 branches, const Stream *stream) {
+    const Step *step = &exec->steps[number];
+    if (!branches) return;
+    if (!step->need_count) order_follows_stream(branches + step->branch, step->ticket - 1, stream);
+    for (u32 i = 0; i < step->need_count; i++) {
+        const Step *needed = &exec->steps[step->needs[i]];
+        if (needed->branch != step->branch)
+            order_follows(branches + step->branch, step->ticket - 1, branches + needed->branch, needed->ticket);
+    }
+}
+
+// Logs that the stream follows the steps before a number.
+static void log_ends(const Exec *exec, u32 end, u64 branches, const Stream *stream) {
+    for (u32 i = 0; branches && i < end; i++)
+        if (exec->steps[i].next >= end) order_stream_follows(stream, branches + exec->steps[i].branch, exec->steps[i].ticket);
+}
+
 API Error hipGraphLaunch(Exec *exec, void *given) {
     Stream *stream;
     Error error = begin();
@@ -137,24 +171,24 @@ API Error hipGraphLaunch(Exec *exec, void *given) {
     if (!error) error = find_stream(given, &stream);
     if (!error) error = device_error(stream->device);
     if (error) return done(error);
-    u64 branches = order_graph(stream, exec->count);
+    u64 branches = order_graph(stream, exec->branches);
     for (u32 i = 0; !error && i < exec->count; i++) {
         Step *step = &exec->steps[i];
-        order_branch(stream, branches, i, step->needs, step->need_count);
+        log_needs(exec, i, branches, stream);
         if (!step->enabled) continue;
         if (step->operation) {
             Operation *operation = copied(step->operation);
-            if (operation) operation->branch = branches ? branches + i : 0;
+            if (operation) operation->branch = branches ? branches + step->branch : 0, operation->branch_ticket = step->ticket;
             note_launch(operation);
             error = operation ? submit(stream, operation) : OUT_OF_MEMORY;
         } else if (step->node && step->event) {
             bool waits = is_handle(step->node, NODE) && step->node->type == WAIT_NODE;
-            order_joins(stream, branches, i);
+            log_ends(exec, i, branches, stream);
             error = waits ? wait_event(stream, step->event) : record_event(stream, step->event);
-            order_branch(stream, branches, i, NULL, 0);
+            order_follows_stream(branches ? branches + step->branch : 0, step->ticket - 1, stream);
         }
     }
-    order_joins(stream, branches, exec->count);
+    log_ends(exec, exec->count, branches, stream);
     return done(error);
 }
 
@@ -190,7 +224,7 @@ API Error hipGraphExecUpdate(Exec *exec, Graph *graph, Node **wrong, int *result
     if (*result == UPDATED) {
         Step *steps = exec->steps;
         for (u32 i = 0; i < fresh.count; i++) fresh.steps[i].enabled = steps[i].enabled, fresh.steps[i].node = steps[i].node;
-        exec->steps = fresh.steps, fresh.steps = steps;
+        exec->steps = fresh.steps, fresh.steps = steps, exec->branches = fresh.branches;
     }
     clear_steps(&fresh);
     return done(*result == UPDATED ? SUCCESS : UPDATE_FAILURE);

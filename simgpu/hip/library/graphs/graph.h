@@ -75,12 +75,14 @@ typedef struct {
     Event *event;
     bool enabled;
     u32 *needs, need_count;  // numbers of steps that must end before it begins
+    u32 branch, ticket;  // its place in order.c's sense: it follows the ticket before, which is of a step that it needs
+    u32 next;  // number of the step of the next ticket, at most the number of steps if there is none
 } Step;
 
 typedef struct {  // executable graph
     Handle handle;
     Step *steps;
-    u32 count;
+    u32 count, branches;
     u64 flags;
     Reference *references;
 } Exec;

@@ -9,8 +9,9 @@
 //   LOG_SEEN     what any stream is asked for from now on follows ticket `bytes` of stream `address`
 //   LOG_UNKNOWN  streams order their work by values in memory
 //
-// A graph's launch runs in one stream here, but its steps have the order that the graph gives them. So each step is a branch, a stream
-// of one ticket. It follows the stream's earlier work, or the branches of the steps that it needs. Later work of the stream follows all.
+// A graph's launch runs in one stream here, but its steps have the order that the graph gives them. So each chain of steps is a
+// branch, a stream of its own. Its first step follows the stream's earlier work, or steps of other branches. Later work of the
+// stream follows all.
 #include "work.h"
 
 typedef enum { KERNEL_WORK, COPY_WORK, FILL_WORK, RELEASE_WORK, ALLOCATION_WORK } What;
@@ -18,7 +19,7 @@ typedef enum { KERNEL_WORK, COPY_WORK, FILL_WORK, RELEASE_WORK, ALLOCATION_WORK 
 #define BRANCHES (1ull << 32)  // numbers of branches begin here
 
 u64 order_place(const Operation *operation) { return operation->branch ? operation->branch : operation->stream->id; }
-u64 order_ticket(const Operation *operation) { return operation->branch ? 1 : operation->ticket; }
+u64 order_ticket(const Operation *operation) { return operation->branch ? operation->branch_ticket : operation->ticket; }
 
 void order_stream(const Stream *made) {
     if (state.checked && !made->null) log_entry((Entry){.kind = LOG_STREAM}, NULL);
@@ -93,35 +94,35 @@ void order_seen(Stream *stream, u64 ticket) {
 void order_callback(const Operation *operation) {
     pthread_mutex_lock(&lock);
     if (!operation->branch) order_seen(operation->stream, operation->ticket - 1);
-    else log_entry((Entry){.kind = LOG_SEEN, .address = operation->branch, .bytes = 1}, NULL);
+    else log_entry((Entry){.kind = LOG_SEEN, .address = operation->branch, .bytes = operation->branch_ticket}, NULL);
     pthread_mutex_unlock(&lock);
 }
 
 // -- graphs --------------------------------------------------------------------------------------
 
-u64 order_graph(Stream *stream, u32 steps) {
+u64 order_graph(Stream *stream, u32 branches) {
     static u64 made = BRANCHES;
     if (!state.checked || stream->capture) return 0;
     pthread_mutex_lock(&lock);
     u64 first = made;
-    made += steps;
+    made += branches;
     push_default_waits(stream);
     pthread_mutex_unlock(&lock);
     return first;
 }
 
-void order_branch(const Stream *stream, u64 branches, u32 step, const u32 *needs, u32 count) {
-    if (!branches) return;
+void order_follows(u64 branch, u64 after, u64 other, u64 ticket) {
+    if (!branch) return;
     pthread_mutex_lock(&lock);
-    if (!count) log_waits(branches + step, 0, stream->id, stream->submitted + 1);
-    for (u32 i = 0; i < count; i++) log_waits(branches + step, 0, branches + needs[i], 1);
+    log_waits(branch, after, other, ticket);
     pthread_mutex_unlock(&lock);
 }
 
-void order_joins(const Stream *stream, u64 branches, u32 steps) {
-    if (!branches) return;
-    pthread_mutex_lock(&lock);
-    u64 after = stream->submitted ? stream->submitted - 1 : 0;  // who waits for the last operation waits for all
-    for (u32 i = 0; i < steps; i++) log_waits(stream->id, after, branches + i, 1);
-    pthread_mutex_unlock(&lock);
+void order_follows_stream(u64 branch, u64 after, const Stream *stream) {
+    order_follows(branch, after, stream->id, stream->submitted + 1);
+}
+
+// Who waits for the stream's last operation waits for the branch.
+void order_stream_follows(const Stream *stream, u64 branch, u64 ticket) {
+    order_follows(stream->id, stream->submitted ? stream->submitted - 1 : 0, branch, ticket);
 }

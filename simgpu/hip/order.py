@@ -9,7 +9,7 @@ one thread of control here, so two host threads order their calls.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,7 +36,8 @@ class StreamWork:
     kind: WorkKind
     device: int
     stream: int
-    place: str  # the stream in words
+    shown: int  # the stream by the number that users know; another one in a graph, whose branches are streams of their own
+    null: bool  # True if that is a device's null stream
     ticket: int
     number: int  # in the order of the program's calls
     before: Clock
@@ -62,6 +63,12 @@ class StreamWork:
         if self.stream == other.stream:
             return self.ticket > other.ticket
         return self.before.get(other.stream, 0) >= other.ticket
+
+    @property
+    def place(self) -> str:
+        """Returns the stream in words."""
+        where = "the host waits" if self.stream == HOST else "the null stream" if self.null else f"stream {self.shown}"
+        return where if self.stream == self.shown else f"a graph in {where}"
 
     @property
     def title(self) -> str:
@@ -191,11 +198,11 @@ class WorkOrder:
     def __init__(self) -> None:
         self.streams = 0  # made so far, beyond the null streams
         self._known = True  # False if values in memory order streams
-        self._histories: dict[int, StreamHistory] = {}
+        self._histories: defaultdict[int, StreamHistory] = defaultdict(StreamHistory)
         self._host: Clock = {}
         self._made = 0  # works so far
         self._works = WorkTable()  # works whose bytes are known
-        self._of_stream: dict[int, deque[StreamWork]] = {}  # these by stream, by ticket
+        self._of_stream: defaultdict[int, deque[StreamWork]] = defaultdict(deque)  # these by stream, by ticket
         self._open: dict[tuple[int, int], StreamWork] = {}  # launches that have not run, by stream and ticket
         self._last: StreamWork | None = None  # the work whose bytes the log tells next
 
@@ -217,17 +224,24 @@ class WorkOrder:
         if kind == Change.STREAM:
             self.streams += 1
         elif kind == Change.QUEUED:
-            where = "the host waits" if address == HOST else "the null stream" if coarse else f"stream {number}"
-            place = where if address in (HOST, number) else f"a graph in {where}"
-            self._queue(WorkKind(memory), device, address, place, nbytes, tuple(sites.tolist()))
+            if self._known:
+                self._made += 1
+                before = self._clock_of_next(address, nbytes)
+                self._queue(
+                    StreamWork(
+                        WorkKind(memory), device, address, number, bool(coarse), nbytes, self._made, before, tuple(sites.tolist())
+                    )
+                )
         elif kind == Change.WAITS:
-            self._history(address).join(self._through(number, home), nbytes)
+            self._histories[address].join(self._through(number, home), nbytes)
         elif kind == Change.SEEN:
             self._host = joined_clocks(self._host, self._through(address, nbytes))
             self._forget()
         elif kind == Change.UNKNOWN:
             self._known = False
-            self._works, self._of_stream, self._open = WorkTable(), {}, {}
+            self._works = WorkTable()
+            self._of_stream.clear()
+            self._open.clear()
 
     def settle(self) -> Iterator[WorkClash]:
         """Ends the last work, whose bytes are complete now. Yields its clashes."""
@@ -244,27 +258,24 @@ class WorkOrder:
         if not self._open:
             self._forget()
 
-    def _queue(self, kind: WorkKind, device: int, stream: int, place: str, ticket: int, sites: tuple[int, ...]) -> None:
-        if not self._known:
-            return
-        history = self._history(stream)
-        history.join(self._host, ticket - 1)
-        self._made += 1
-        made = StreamWork(kind, device, stream, place, ticket, self._made, history.now, sites)
-        if kind is WorkKind.KERNEL:
-            self._open[stream, ticket] = made
+    def _queue(self, work: StreamWork) -> None:
+        if work.kind is WorkKind.KERNEL:
+            self._open[work.stream, work.ticket] = work
         else:
-            self._last = made
-        if stream == HOST:
-            self._host = joined_clocks(self._host, {HOST: ticket})
+            self._last = work
+        if work.stream == HOST:
+            self._host = joined_clocks(self._host, {HOST: work.ticket})
             self._forget()
 
-    def _history(self, stream: int) -> StreamHistory:
-        return self._histories.setdefault(stream, StreamHistory())
+    def _clock_of_next(self, stream: int, ticket: int) -> Clock:
+        """Returns what a stream's new work follows, which the program asks for now."""
+        history = self._histories[stream]
+        history.join(self._host, ticket - 1)
+        return history.now
 
     def _through(self, stream: int, ticket: int) -> Clock:
         """Returns the clock of what follows a ticket."""
-        return joined_clocks(self._history(stream).at(ticket), {stream: ticket})
+        return joined_clocks(self._histories[stream].at(ticket), {stream: ticket})
 
     def _enter(self, work: StreamWork) -> Iterator[WorkClash]:
         """Adds a work whose bytes are known. Yields its clashes with others."""
@@ -274,7 +285,7 @@ class WorkOrder:
                 earlier, later = sorted((other, work), key=lambda each: each.number)
                 yield WorkClash(earlier, later, found[0], found[1] - found[0])
         self._works.add(work)
-        insort(self._of_stream.setdefault(work.stream, deque()), work, key=lambda each: each.ticket)
+        insort(self._of_stream[work.stream], work, key=lambda each: each.ticket)
 
     def _may_clash(self, a: StreamWork, b: StreamWork) -> bool:
         """True if nothing orders two works. Kernels of two GPUs may order themselves, by flags: `checks.races` looks at these."""

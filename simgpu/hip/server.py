@@ -415,8 +415,8 @@ class Server:
         for clash in clashes:
             owned = self._gpus.owner(clash.address)
             place = f"byte {clash.address - owned.address} of {owned.label}" if owned else f"{clash.address:#x}"
-            found = clash.finding(self._with_sites(place), *(self._sites.first(work.sites) or "" for work in clash[:2]))
-            self.record.note(found)
+            lines = (self._sites.first(work.sites) or "" for work in (clash.earlier, clash.later))
+            self.record.note(clash.finding(self._with_sites(place), *lines))
 
     def _describe_allocation(self, address: int) -> str:
         """Returns an allocation's description for people."""

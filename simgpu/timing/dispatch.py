@@ -127,8 +127,9 @@ def last_queues(
     for group, sample in enumerate(stand.tolist()):
         xcd = group % xcds
         unit, end = dispatchers[xcd].place(float(clocks[sample]))
-        queues[xcd * each + unit].append(sample)
-        ends[xcd * each + unit] = max(ends[xcd * each + unit], end)
+        number = xcd * each + unit
+        queues[number].append(sample)
+        ends[number] = max(ends[number], end)
     tables = [np.array([work[queue].sum() if queue else 0.0 for queue in queues]) for work in works]
     chosen = {int(ends.argmax()): tables[0]}
     for table in tables:

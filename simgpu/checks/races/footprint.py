@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from simgpu.checks.races import cells
-from simgpu.checks.races.storage import Shadow, rows
-from simgpu.engine.footprint import NOTHING, Footprint, runs
+from simgpu.checks.races.storage import Shadow, rows, split_lines
+from simgpu.engine.footprint import Footprint, runs
 
 # Flags by kind of access, as in a footprint; POLLED and UPDATED are those past the caches.
 READ, WRITTEN, POLLED, UPDATED = 1, 2, 4, 8
@@ -23,9 +23,9 @@ def footprint_of(shadows: Iterable[Shadow], groups: range | None) -> Footprint:
 
     A cell holds its last writer and two readers, so an atomic may hide a plain write of another wave, or a plain read.
     """
-    found = [_footprint(LaunchCells(shadow.memory, shadow.area, groups)) for shadow in shadows if shadow.area is not None]
-    found.sort(key=lambda each: min((int(ranges[0, 0]) for ranges in each if len(ranges)), default=0))
-    return Footprint(*(np.concatenate((NOTHING, *ranges)) for ranges in zip(*found)))
+    held = [LaunchCells(shadow.memory, shadow.area, groups) for shadow in shadows if shadow.area is not None]
+    found = map(_footprint, sorted(held, key=lambda each: each.area.address))
+    return Footprint(*map(np.concatenate, zip(Footprint.of([], []), *found)))
 
 
 class LaunchCells(NamedTuple):
@@ -53,11 +53,6 @@ class LaunchCells(NamedTuple):
         group = held >> cells.GROUP_SHIFT
         return (held != 0) & (group >= self.groups.start) & (group < self.groups.stop)
 
-    @property
-    def split(self) -> np.ndarray:
-        """True for each line whose dwords have cells of their own."""
-        return self._rows(cells.LINE_MARKS)[:, 0] & cells.SPLIT_MARK != 0
-
     def _rows(self, which: int) -> np.ndarray:
         return rows(self.memory, self.area, which)
 
@@ -65,23 +60,24 @@ class LaunchCells(NamedTuple):
 def _footprint(held: LaunchCells) -> Footprint:
     if not (held.area.written or held.area.read):
         return Footprint.of([], [])
-    flags, scale = _flags_of_dwords(held), DWORD
+    split = split_lines(held.memory, held.area)
+    flags, scale = _flags_of_dwords(held, split), DWORD
     if held.area.narrowed:
-        flags, scale = _flags_of_bytes(held, flags), 1
+        flags, scale = _flags_of_bytes(held, split, flags), 1
     places = [np.flatnonzero(flags & flag) for flag in (READ, WRITTEN, POLLED, UPDATED)]
     return Footprint(*(runs(each, scale, held.area.address) for each in places))
 
 
-def _flags_of_dwords(held: LaunchCells) -> np.ndarray:
-    whole, split = held.flags(cells.LINE_WRITER)[:, 0], held.split
+def _flags_of_dwords(held: LaunchCells, split: np.ndarray) -> np.ndarray:
+    whole = held.flags(cells.LINE_WRITER)[:, 0]
     flags = np.repeat(whole, cells.LINE_DWORDS).reshape(-1, cells.LINE_DWORDS)
     if split.any():
         flags[split] = held.flags(cells.WRITER, split)
     return flags.reshape(-1)
 
 
-def _flags_of_bytes(held: LaunchCells, of_dwords: np.ndarray) -> np.ndarray:
+def _flags_of_bytes(held: LaunchCells, split: np.ndarray, of_dwords: np.ndarray) -> np.ndarray:
     """Returns a flag for each byte, with those of accesses to parts of dwords."""
     flags = np.repeat(of_dwords, DWORD)
-    flags.reshape(-1, cells.LINE_BYTES)[held.split] |= held.flags(cells.BYTE_WRITER, held.split)
+    flags.reshape(-1, cells.LINE_BYTES)[split] |= held.flags(cells.BYTE_WRITER, split)
     return flags

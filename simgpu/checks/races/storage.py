@@ -155,10 +155,14 @@ def rows(memory: np.ndarray, area: cells.Area, which: int) -> np.ndarray:
     return memory[at : at + LINE_SHARES[which] * lines].reshape(lines, -1)
 
 
+def split_lines(memory: np.ndarray, area: cells.Area) -> np.ndarray:
+    """Returns True for each line whose dwords have cells of their own."""
+    return rows(memory, area, cells.LINE_MARKS)[:, 0] & cells.SPLIT_MARK != 0
+
+
 def _clear(memory: np.ndarray, area: cells.Area) -> None:
     """Zeroes the cells that were used, without the first touch of any page."""
-    marks = rows(memory, area, cells.LINE_MARKS)
-    split = marks[:, 0] & cells.SPLIT_MARK != 0
+    split = split_lines(memory, area)
     parted: Any = slice(None) if split.all() else np.flatnonzero(split)
     if split.any():
         rows(memory, area, cells.MARKS)[parted] = 0
@@ -173,5 +177,5 @@ def _clear(memory: np.ndarray, area: cells.Area) -> None:
             rows(memory, area, wide)[parted] = 0
             if area.narrowed:
                 rows(memory, area, byte)[parted] = 0
-    marks[:] = 0
+    rows(memory, area, cells.LINE_MARKS)[:] = 0
     area.written = area.read = area.read2 = area.narrowed = area.atomics = 0

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import simgpu
 from simgpu.engine.footprint import NOTHING, Footprint, first_common, merge, runs
 from tests.support.checked import assembled
+from tests.support.kernels import KernelText, assemble
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)).map(lambda pair: (pair[0], sum(pair))), max_size=6)
 ACCESSES = ("load", "load past the caches", "store", "atomic")
@@ -76,6 +77,13 @@ def test_a_launch_tells_what_it_touched(target: str, data: st.DataObject) -> Non
     of_kind = dict(zip(ACCESSES, (footprint.reads, footprint.polls, footprint.writes, footprint.atomics)))
     assert bytes_of(of_kind.pop(kind)) == touched
     assert all(ranges.tolist() == NOTHING.tolist() for ranges in of_kind.values())
+
+
+def test_a_launch_without_memory_touches_nothing() -> None:
+    gpu = simgpu.Device("mi300x", check=True)
+    gpu.footprints = True
+    run = gpu.load(assemble("gfx942", KernelText("k", "s_nop 0")))["k"].launch(grid=2, block=64)
+    assert run.findings == [] and run.footprint is not None and not any(map(len, run.footprint))
 
 
 def test_only_launches_that_are_asked_have_a_footprint() -> None:

@@ -13,7 +13,7 @@ typedef struct {
 } Needs;
 
 static bool add_need(Needs *needs, u32 first, u32 end) {
-    u32 *grown = realloc(needs->steps, (needs->count + end - first + 1) * sizeof *grown);
+    u32 *grown = realloc(needs->steps, (needs->count + end - first) * sizeof *grown);
     if (!grown) return false;
     needs->steps = grown;
     while (first < end) grown[needs->count++] = first++;
@@ -25,12 +25,15 @@ static bool add_need(Needs *needs, u32 first, u32 end) {
 static bool find_needs(Node *const *order, u32 at, const u32 *begins, Needs outer, Needs *found) {
     *found = (Needs){0};
     const Node *node = order[at];
-    bool fine = add_need(found, 0, 0);
-    for (u32 i = 0; i < node->need_count; i++)
+    bool fine = true;
+    for (u32 i = 0; fine && i < node->need_count; i++)
         for (u32 before = at; before-- > 0;)
-            if (order[before] == node->needs[i]) fine = fine && add_need(found, begins[before], begins[before + 1]);
-    for (u32 i = 0; !node->need_count && i < outer.count; i++)
-        fine = fine && add_need(found, outer.steps[i], outer.steps[i] + 1);
+            if (order[before] == node->needs[i]) {
+                fine = add_need(found, begins[before], begins[before + 1]);
+                break;
+            }
+    for (u32 i = 0; fine && !node->need_count && i < outer.count; i++)
+        fine = add_need(found, outer.steps[i], outer.steps[i] + 1);
     return fine;
 }
 
@@ -174,18 +177,19 @@ API Error hipGraphLaunch(Exec *exec, void *given) {
     u64 branches = order_graph(stream, exec->branches);
     for (u32 i = 0; !error && i < exec->count; i++) {
         Step *step = &exec->steps[i];
+        u64 branch = branches ? branches + step->branch : 0;
         log_needs(exec, i, branches, stream);
         if (!step->enabled) continue;
         if (step->operation) {
             Operation *operation = copied(step->operation);
-            if (operation) operation->branch = branches ? branches + step->branch : 0, operation->branch_ticket = step->ticket;
+            if (operation) operation->branch = branch, operation->branch_ticket = step->ticket;
             note_launch(operation);
             error = operation ? submit(stream, operation) : OUT_OF_MEMORY;
         } else if (step->node && step->event) {
             bool waits = is_handle(step->node, NODE) && step->node->type == WAIT_NODE;
             log_ends(exec, i, branches, stream);
             error = waits ? wait_event(stream, step->event) : record_event(stream, step->event);
-            order_follows_stream(branches ? branches + step->branch : 0, step->ticket - 1, stream);
+            order_follows_stream(branch, step->ticket - 1, stream);
         }
     }
     log_ends(exec, exec->count, branches, stream);

@@ -76,7 +76,7 @@ typedef struct {
     bool enabled;
     u32 *needs, need_count;  // numbers of steps that must end before it begins
     u32 branch, ticket;  // its place in order.c's sense: it follows the ticket before, which is of a step that it needs
-    u32 next;  // number of the step of the next ticket, at most the number of steps if there is none
+    u32 next;  // number of the step of the next ticket; UINT32_MAX: none
 } Step;
 
 typedef struct {  // executable graph

@@ -18,22 +18,25 @@ typedef enum { KERNEL_WORK, COPY_WORK, FILL_WORK, RELEASE_WORK, ALLOCATION_WORK 
 
 #define BRANCHES (1ull << 32)  // numbers of branches begin here
 
-u64 order_place(const Operation *operation) { return operation->branch ? operation->branch : operation->stream->id; }
+u64 order_place(const Operation *operation) {
+    return operation->branch ? operation->branch : operation->stream ? operation->stream->id : 0;
+}
 u64 order_ticket(const Operation *operation) { return operation->branch ? operation->branch_ticket : operation->ticket; }
 
 void order_stream(const Stream *made) {
     if (state.checked && !made->null) log_entry((Entry){.kind = LOG_STREAM}, NULL);
 }
 
-static void log_queued(const Operation *operation, const Stream *stream, What what, void *site) {
+static void log_queued(const Operation *operation, What what, void *site) {
+    const Stream *stream = operation->stream;  // NULL: the host
     void *sites[SITES];
     call_sites(site, sites);
     log_entry((Entry){.kind = LOG_QUEUED,
                       .device = (u32)(stream ? stream->device : current_device),
                       .memory = what,
                       .coarse = stream && stream->null,
-                      .address = stream ? order_place(operation) : 0,
-                      .bytes = stream ? order_ticket(operation) : operation->ticket,
+                      .address = order_place(operation),
+                      .bytes = order_ticket(operation),
                       .number = stream ? stream->id : 0},
               sites);
 }
@@ -42,8 +45,8 @@ static void log_bytes(u32 kind, const void *at, u64 width, u64 rows, u64 pitch) 
     log_entry((Entry){.kind = kind, .address = (u64)at, .bytes = width, .number = rows, .home = pitch}, NULL);
 }
 
-static void log_transfer(const Transfer *it, const Stream *stream) {
-    log_queued(&it->operation, stream, it->from ? COPY_WORK : FILL_WORK, it->site);
+static void log_transfer(const Transfer *it) {
+    log_queued(&it->operation, it->from ? COPY_WORK : FILL_WORK, it->site);
     for (size_t z = 0; z < it->depth; z++) {
         log_bytes(LOG_WRITES, it->to + z * it->to_slice, it->width, it->height, it->to_pitch);
         if (it->from) log_bytes(LOG_READS, it->from + z * it->from_slice, it->width, it->height, it->from_pitch);
@@ -51,16 +54,15 @@ static void log_transfer(const Transfer *it, const Stream *stream) {
 }
 
 void order_queued(const Operation *operation) {
-    const Stream *stream = operation->stream;
     if (!state.checked) return;
     if (operation->run == run_launch) {
-        log_queued(operation, stream, KERNEL_WORK, ((const Launch *)operation)->site);
+        log_queued(operation, KERNEL_WORK, ((const Launch *)operation)->site);
     } else if (operation->run == run_copy || operation->run == run_fill) {
-        log_transfer((const Transfer *)operation, stream);
+        log_transfer((const Transfer *)operation);
     } else if (operation->run == run_release || operation->run == run_allocation) {
         const PoolOperation *it = (const PoolOperation *)operation;
         const Allocation *found = find_allocation(it->pointer);
-        log_queued(operation, stream, operation->run == run_release ? RELEASE_WORK : ALLOCATION_WORK, it->site);
+        log_queued(operation, operation->run == run_release ? RELEASE_WORK : ALLOCATION_WORK, it->site);
         if (found) log_bytes(LOG_WRITES, it->pointer, found->bytes, 1, 0);
     } else if (operation->run == run_value_wait) {
         log_entry((Entry){.kind = LOG_UNKNOWN}, NULL);
@@ -72,7 +74,7 @@ void order_at_once(Transfer *transfer) {
     if (!state.checked) return;
     pthread_mutex_lock(&lock);
     transfer->operation.ticket = ++transfers;
-    log_transfer(transfer, NULL);
+    log_transfer(transfer);
     pthread_mutex_unlock(&lock);
 }
 
@@ -92,6 +94,7 @@ void order_seen(Stream *stream, u64 ticket) {
 
 // A callback may tell the program's threads what is done before it.
 void order_callback(const Operation *operation) {
+    if (!state.checked) return;
     pthread_mutex_lock(&lock);
     if (!operation->branch) order_seen(operation->stream, operation->ticket - 1);
     else log_entry((Entry){.kind = LOG_SEEN, .address = operation->branch, .bytes = operation->branch_ticket}, NULL);

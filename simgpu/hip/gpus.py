@@ -14,11 +14,13 @@ import numpy as np
 
 from simgpu.device import Device, Kernel, Module
 from simgpu.engine.allocations import Allocation
+from simgpu.engine.footprint import Footprint, first_common
 from simgpu.engine.launch import launch
 from simgpu.engine.node import DeviceNode
 from simgpu.engine.result import Run
 from simgpu.engine.series import launches
 from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.hardware.memory_model import Scope, scope_of
 from simgpu.hip.memory import Arena, ArenaMemory
 from simgpu.hip.options import Observe, Options
 from simgpu.hip.protocol import CALLS, AllocationKind, Change
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from simgpu.timing.predict import Prediction
 
 MANAGED = ".managed"  # clang's suffix of a managed variable's name
+SEEN_BY_HOST = (AllocationKind.HOST, AllocationKind.MANAGED, AllocationKind.REGISTERED)
 
 
 @dataclass
@@ -196,6 +199,22 @@ class GPUs:
     def owner(self, address: int) -> OwnedAllocation | None:
         """Returns the allocation of a byte, also one that is freed; None if there is none."""
         return next((owned for owned in self.owned.values() if 0 <= address - owned.address < owned.nbytes), None)
+
+    def may_signal(self, index: int, footprint: Footprint) -> bool:
+        """True if the host may poll what a launch on a GPU wrote: in fine-grained memory, by stores that serve system scope.
+
+        gfx908's and gfx90a's stores all do. There, those to managed memory do not count, which is seldom polled.
+        """
+        arch = self.gpus[index].checking.arch
+        every = scope_of(arch, "store", ()) >= Scope.SYSTEM
+        for owned in self.owned.values():
+            if owned.fine and not owned.freed and owned.kind in SEEN_BY_HOST:
+                place = np.array([(owned.address, owned.address + owned.nbytes)])
+                plain = every and owned.kind is not AllocationKind.MANAGED
+                written = (footprint.atomics, footprint.writes) if plain else (footprint.atomics,)
+                if any(first_common(ranges, place) is not None for ranges in written):
+                    return True
+        return False
 
     def leaks(self) -> list[OwnedAllocation]:
         """Returns the allocations that the program did not free, except managed memory."""

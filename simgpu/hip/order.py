@@ -200,6 +200,7 @@ class WorkOrder:
         self._known = True  # False if values in memory order streams
         self._histories: defaultdict[int, StreamHistory] = defaultdict(StreamHistory)
         self._host: Clock = {}
+        self._signals: list[StreamWork] = []  # launches whose stores the host may have polled
         self._made = 0  # works so far
         self._works = WorkTable()  # works whose bytes are known
         self._of_stream: defaultdict[int, deque[StreamWork]] = defaultdict(deque)  # these by stream, by ticket
@@ -249,11 +250,16 @@ class WorkOrder:
         if done is not None:
             yield from self._enter(done)
 
-    def ran(self, stream: int, ticket: int, name: str, footprint: Footprint | None) -> Iterator[WorkClash]:
-        """Notes the footprint of a launch, None if it has none. Yields its clashes."""
+    def ran(self, stream: int, ticket: int, name: str, footprint: Footprint | None, signals: bool = False) -> Iterator[WorkClash]:
+        """Notes the footprint of a launch, None if it has none. Yields its clashes.
+
+        signals: True if the host may have polled what the launch wrote, and asked for later work because of it
+        """
         launch = self._open.pop((stream, ticket), None)
         if launch is not None and footprint is not None:
             launch.name, launch.launched = name, footprint
+            if signals:
+                self._signals.append(launch)
             yield from self._enter(launch)
         if not self._open:
             self._forget()
@@ -290,7 +296,13 @@ class WorkOrder:
     def _may_clash(self, a: StreamWork, b: StreamWork) -> bool:
         """True if nothing orders two works. Kernels of two GPUs may order themselves, by flags: `checks.races` looks at these."""
         both = a.kind is b.kind is WorkKind.KERNEL and a.device != b.device
-        return not both and not a.follows(b) and not b.follows(a)
+        earlier, later = (a, b) if a.number < b.number else (b, a)
+        return not (both or a.follows(b) or b.follows(a) or self._may_be_polled(earlier, later))
+
+    def _may_be_polled(self, earlier: StreamWork, later: StreamWork) -> bool:
+        """True if a value in memory may have told the host that the earlier work is done, before it asked for the later one."""
+        signals = [signal for signal in self._signals if signal.number < later.number]
+        return any(signal is earlier or signal.follows(earlier) for signal in signals)
 
     def _forget(self) -> None:
         """Forgets works that all further ones follow, and tickets of streams without works."""
@@ -303,6 +315,8 @@ class WorkOrder:
                 del self._of_stream[stream]
         if done:
             self._works.remove(done)
+        if not waiting:
+            self._signals = [signal for signal in self._signals if signal.ticket > self._host.get(signal.stream, 0)]
         live = {*self._of_stream, *(stream for stream, _ in self._open), *([self._last.stream] if self._last else [])}
         if len(self._host) > 2 * len(live) + FEW:
             self._host = of_streams(self._host, live)

@@ -341,7 +341,8 @@ class Server:
                     for finding in run.findings:
                         record.findings += self._note_kernel(finding, name)
                     if modes:
-                        self._note_clashes(self._order.ran(stream, ticket, name, run.footprint))
+                        signals = run.footprint is not None and self._gpus.may_signal(function.device, run.footprint)
+                        self._note_clashes(self._order.ran(stream, ticket, name, run.footprint, signals))
         except SimError as error:
             with self._gpus.busy:
                 self._seen[name] -= same - done - 1  # they do not run

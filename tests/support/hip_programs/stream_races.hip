@@ -8,6 +8,15 @@ __global__ void twice(const float *in, float *out) { out[index()] = 2 * in[index
 __global__ void count(int *total) { atomicAdd(total, 1); }
 __global__ void shorts(short *out) { out[2 * index()] = 1; }  // every other one
 
+// One workgroup. A store past the caches tells the host that the others are done; a plain one may stay in the L2.
+__global__ void fill_and_tell(float *out, float *told, bool past_caches) {
+    out[index()] = 1;
+    __syncthreads();
+    if (index() != 0) return;
+    if (past_caches) __hip_atomic_store(told, 2.0f, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+    else *told = 2;
+}
+
 void spin(void *value) {
     while (*(volatile float *)value != 2);
 }
@@ -73,6 +82,10 @@ int main(int words, char **word) {
         count<<<1, 64, 0, first>>>((int *)a);
         if (right) count<<<1, 64, 0, second>>>((int *)a);
         else fill<<<1, 1, 0, second>>>(a, 0);
+    } else if (is("polled")) {
+        fill_and_tell<<<1, 64, 0, first>>>(a, pinned, right);
+        spin(pinned);
+        MUST(hipMemsetAsync(a, 0, 4, second));
     } else if (is("parts")) {  // of the same dwords
         shorts<<<1, 64, 0, first>>>((short *)a);
         shorts<<<1, 64, 0, second>>>((short *)a + right);

@@ -160,8 +160,10 @@ class WorkTable:
         self._count = 0
 
     def add(self, work: StreamWork) -> None:
-        """Adds a work, and drops those that came first if there are more than MOST."""
+        """Adds a work that touches memory, and drops those that came first if there are more than MOST."""
         boxes = work.boxes
+        if not boxes:
+            return
         if self._count + len(boxes) > len(self._boxes):
             self._make_room(len(boxes))
         self._boxes[self._count : self._count + len(boxes)] = [(first, end, work.number) for first, end in boxes]

@@ -203,3 +203,10 @@ def test_two_works_clash_if_no_path_leads_from_one_to_the_other(made: DrawnProgr
     found = sorted(tuple(numbers[work.stream, work.ticket] for work in clash[:2]) for clash in clashes)
     wanted = [(a, b) for b in range(len(made.works)) for a in range(b) if not made.ordered(a, b)]
     assert found == sorted(wanted)
+
+
+def test_a_launch_that_touches_no_memory() -> None:
+    order = WorkOrder()
+    for stream in (1, 2):
+        assert apply_all(order, entry(Change.QUEUED, address=stream, bytes=1, memory=WorkKind.KERNEL)) == []
+        assert [*order.ran(stream, 1, "k", Footprint.of([], []))] == []

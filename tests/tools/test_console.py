@@ -60,6 +60,14 @@ def test_columns_that_do_not_fit_follow() -> None:
     ]  # fmt: skip
 
 
+def test_long_names_come_once_with_numbers() -> None:
+    rows = [("void fill<float>(float*)", 1, 2, "of the first"), ("two", 4, 5, "")]
+    assert printed(table("T", ("kernel", "alpha", "beta", "note"), rows), 22) == [
+        "", "T", "1  void", "   fill<float>(float*)", "2  two", "",
+        "kernel   alpha   beta", "─────────────────────", "1            1      2", "    of the first", "2            4      5",
+    ]  # fmt: skip
+
+
 # -- progress ---------------------------------------------------------------------------------------
 
 

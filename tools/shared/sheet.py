@@ -44,7 +44,8 @@ class Sheet:
     """A table under its title, for any width: cells are never cut, and folded only if they cannot fit.
 
     If the whole table does not fit, the notes of the first `noted` rows go below them, the others are left out, and further
-    columns follow in another table, which repeats the first `left` ones.
+    columns follow in another table, which repeats the first `left` ones. A first column of long names, such as those of C++, comes
+    once, before the tables, which have the names' numbers.
     """
 
     def __init__(
@@ -60,12 +61,30 @@ class Sheet:
         if self.title:
             yield Text(f"\n{self.title}", "bold")
         every = range(len(self.columns))
-        blocks = [list(every)] if self._width(every) <= options.max_width else self._blocks(options.max_width)
+        fits = self._width(every) <= options.max_width
+        if not fits and self._has_long_names(options.max_width):
+            yield from self._by_number()
+            return
+        blocks = [list(every)] if fits else self._blocks(options.max_width)
         for number_of, block in enumerate(blocks):
             if number_of:
                 yield Text()
             notes = self._note() if len(blocks[0]) < len(self.columns) and number_of == len(blocks) - 1 else None
             yield from self._table(block, notes, console, options)
+
+    def _has_long_names(self, width: int) -> bool:
+        return self.left == 1 and self.widths[0] > max(width // 2, cell_len(self.columns[0]))
+
+    def _by_number(self) -> Iterator[RenderableType]:
+        """Yields the names of the rows, each with its number, and the table of the numbers."""
+        names = Table.grid(padding=(0, 2, 0, 0))
+        names.add_column(justify="right")
+        names.add_column(overflow="fold")
+        for number, row in enumerate(self.rows, 1):
+            names.add_row(str(number), row[0])
+        yield names
+        yield Text()
+        yield Sheet("", self.columns, ([Text(str(number)), *row[1:]] for number, row in enumerate(self.rows, 1)), 1, self.noted)
 
     def _note(self) -> int | None:
         return self.columns.index("note") if "note" in self.columns else None

@@ -258,7 +258,7 @@ def _show(outcome: launcher.ProgramOutcome, timed: bool) -> None:
     """Prints a table by kernel on stderr: stdout is the program's."""
     from rich.console import Console
 
-    console = Console(stderr=True, width=max(Console(stderr=True).width, WIDTH))
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else WIDTH)
     for process in outcome.processes:
         console.print(table(*_table(process, timed)))
 

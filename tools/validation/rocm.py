@@ -34,6 +34,7 @@ RESULT = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:,.*)? \(\d+ ms\)$", r
 PASSED = re.compile(r"^\[  PASSED  \] [1-9]", re.MULTILINE)
 GGML_RESULT = re.compile(r"^  (\w+\(.*\)): (?:\x1b\[[\d;]*m)?(OK|FAIL)\b", re.MULTILINE)
 TOTALS = re.compile(r"^Totals: (\d+) failures, \d+ known failures, (\d+) errors, and (\d+) passes", re.MULTILINE)  # of Thrust
+FINDING = re.compile(r"^simgpu hip: error: (.*(?:\n  .*)*)", re.MULTILINE)
 STARTED = re.compile(r"^\[ RUN +\] (\S+)", re.MULTILINE)
 SUITE = re.compile(r"^(\S+\.)(?:\s+#.*)?$")  # in a list of tests
 CATEGORY = re.compile(rb"(?:quick|pre_checkin|nightly)\0")  # of a record of test data
@@ -86,6 +87,7 @@ class ClientOutcome:
     counts: Counter[str] = field(default_factory=Counter)  # of OK, FAILED and SKIPPED
     wrong: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)  # programs out of time, or ended by a signal or before their first test
+    found: dict[str, str] = field(default_factory=dict)  # errors of checks, by their kind and place
     programs: int = 0
     seconds: float = 0.0
 
@@ -101,10 +103,12 @@ def programs(client: Client, root: Path) -> list[Path]:
     return sorted(each for folder in PROGRAMS for each in root.glob(f"{folder}/{client.package}/{client.program}"))
 
 
-def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw: int = 0) -> ClientOutcome:
+def run(
+    client: Client, root: Path, target: str, seconds: float, seed: int, draw: int = 0, modes: Sequence[str] = ()
+) -> ClientOutcome:
     """Runs each program of a client for at most `seconds`, and counts the tests that ended until then.
 
-    draw: number of tests that are drawn of each program, 0 for the client's own choice
+    draw: number of tests that are drawn of each program, 0 for the client's own choice. modes: as for `output`
     """
     outcome = ClientOutcome(client)
     for program in programs(client, root):
@@ -123,7 +127,7 @@ def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw
                 flags.write_text("--gtest_filter=" + ":".join(pick(listed, client.drawn, draw, seed)))
                 command = [*(word for word in command if not word.startswith("--gtest_filter")), f"--gtest_flagfile={flags}"]
             begun = time.monotonic()
-            text, why = output(command, root, target, seconds, Path(scratch))
+            text, why = output(command, root, target, seconds, Path(scratch), modes=modes)
         results = RESULT.findall(text)
         results += [("FAILED" if result == "FAIL" else result, name) for name, result in GGML_RESULT.findall(text)]
         counts = Counter(result for result, _ in results)
@@ -135,6 +139,7 @@ def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw
             why += f" in {begun_tests[-1]}"
         spent = time.monotonic() - begun
         print(f"{program.name}: {counts['OK']} right, {counts['FAILED']} wrong, {spent:.0f} s {why}".rstrip(), file=sys.stderr)
+        outcome.found |= findings(text)
         outcome.programs += 1
         outcome.seconds += spent
         outcome.counts += counts
@@ -146,17 +151,18 @@ def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw
 
 
 def output(
-    words: Sequence[str], root: Path, target: str, seconds: float, scratch: Path, errors: BinaryIO | None = None, ring: bool = False
-) -> tuple[str, str]:
+    words: Sequence[str], root: Path, target: str, seconds: float, scratch: Path, errors: BinaryIO | None = None,
+    modes: Sequence[str] = (),
+) -> tuple[str, str]:  # fmt: skip
     """Returns what a program printed, and why it did not end by itself ("" if it did).
 
-    errors: gets what it printed to stderr; None: that is part of the answer. ring: True for ring mode
+    errors: gets what it printed to stderr; None: that is part of the answer. modes: further options of `simgpu hip`
     """
     # `simgpu hip` puts its library first in LD_LIBRARY_PATH, which the loader's option replaces.
     folders = ":".join(str(root / LIBRARIES / name) for name in ("", "blas", "openblas-pthread", "lapack", "llama"))
     start = f'exec "$0" --library-path "$LD_LIBRARY_PATH:{folders}" "$@"'
     # HIP's allocations have whole multiples of 256 bytes, so reads of a few bytes too many (rocSOLVER's GESVD) end well on a GPU.
-    options = ("--target", target, "--pad", "256", *["--ring"] * ring)
+    options = ("--target", target, "--pad", "256", *modes)
     command = [sys.executable, "-m", "simgpu", "hip", *options, "sh", "-c", start, str(root / LOADER), *words]
     environment = {**os.environ, "GTEST_LISTENER": "PASS_LINE_IN_LOG", "ROCSPARSE_CLIENTS_TEST_DATA_DIR": f"{scratch}/"}
     printed = scratch / "output"
@@ -172,6 +178,19 @@ def output(
             process.wait()
             why = "out of time"
     return printed.read_text(errors="replace"), why
+
+
+def findings(text: str) -> dict[str, str]:
+    """Returns the errors of checks in what a program printed, one of each kind and place.
+
+    >>> [*findings("simgpu hip: error: race: of LDS 0x8\\n  at f+0x4 `ds_read_b32 v1, v2`\\nsimgpu hip: note: leak\\n").values()]
+    ['race: of LDS 0x8\\n  at f+0x4 `ds_read_b32 v1, v2`']
+    """
+    found: dict[str, str] = {}
+    for finding in FINDING.findall(text):
+        heading, *places = finding.split("\n")
+        found.setdefault(f"{heading.partition(':')[0]} {places[0] if places else heading}", finding)
+    return found
 
 
 def sample(path: Path, seed: int) -> Iterator[bytes]:
@@ -250,7 +269,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=300, help="most time of a program (300)")
     parser.add_argument("--seed", type=int, default=49, help="of random choices of tests (49)")
     parser.add_argument("--draw", type=int, default=0, help="this many random tests of each program (default: a fixed choice)")
+    parser.add_argument("--check", action="store_true", help="in checked mode: list its errors, one of each kind and place")
     options = parser.parse_args(words)
+    modes = ["--check"] * options.check
     root = options.folder.resolve()
     if not (root / LOADER).exists():
         raise UsageError(f"{options.folder} has no {LOADER}: unpack libc6 into it, too")
@@ -261,7 +282,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if not programs(client, root):
             print(f"{client.name}: {client.package} is not unpacked there: skipped", file=sys.stderr)
             continue
-        outcomes.append(run(client, root, options.target, options.seconds, options.seed, options.draw))
+        outcomes.append(run(client, root, options.target, options.seconds, options.seed, options.draw, modes))
     columns = ("client", "right", "wrong", "skipped", "seconds", "programs ended")
     show(table(f"Tests of ROCm's libraries on {options.target}, seed {options.seed}", columns, [each.row for each in outcomes]))
     for each in outcomes:
@@ -269,6 +290,8 @@ def main(words: Sequence[str] | None = None) -> int:
             print(f"wrong: {each.client.name} {name}")
         for program in each.unfinished:
             print(f"unfinished: {each.client.name} {program}")
+        for finding in each.found.values():
+            print(f"\nfound: {each.client.name} {finding}")
     return int(any(each.wrong for each in outcomes))
 
 

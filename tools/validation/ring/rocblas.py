@@ -121,7 +121,7 @@ class RocblasProduct:
         numbers = (COUNT, self.seed, *(OPERATIONS[letter] for letter in self.transposes), *self.size, *self.types.numbers)
         sizes = (arrays[name].nbytes for name in "abc")
         words = [str(self.program), library, *map(str, (*numbers, *sizes))]
-        text, why = output(words, self.root, self.target, SECONDS, self.folder, ring=True)
+        text, why = output(words, self.root, self.target, SECONDS, self.folder, modes=["--ring"])
         lines = [line.split() for line in text.splitlines()]
         found = [[int(word) for word in line] for line in lines if len(line) == 3 and all(word.isdigit() for word in line)]
         if not found:

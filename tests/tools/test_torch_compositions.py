@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
 
-from simgpu.tools.torch.operators import compositions
+from simgpu.tools.torch.operators import compositions, simulated
 from simgpu.tools.torch.operators.decompositions import decomposition_of
 from simgpu.tools.torch.operators.registered import FailedComposition
 from tests.support.pretended_gpu import assert_simulated, simulated_session, torch  # noqa: F401  (the fixture)
@@ -228,6 +229,40 @@ def test_the_warning_of_a_composition_as_an_error(mistaken: None, session: Any) 
     with warnings.catch_warnings(action="error"), pytest.raises(FailedComposition) as raised:
         draw(5).cuda().kthvalue(2)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+@pytest.fixture
+def mistaken_decomposition(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Makes PyTorch's decomposition of `heaviside` raise an error."""
+
+    def divide(*_: Any) -> Any:
+        raise ZeroDivisionError("a mistake")
+
+    simulated._way_of.cache_clear()
+    monkeypatch.setattr(simulated, "decomposition_of", lambda _: divide)
+    yield
+    simulated._way_of.cache_clear()
+
+
+def test_an_error_in_a_decomposition_of_pytorch_is_a_warning(mistaken_decomposition: None, session: Any) -> None:
+    text = "PyTorch's decomposition of aten::heaviside raised ZeroDivisionError: a mistake; the host computed the call"
+    with pytest.warns(FailedComposition, match=text):
+        found = torch.ops.aten.heaviside(torch.tensor([-1.0, 0.0]).cuda(), torch.tensor([7.0]).cuda())
+    assert found.tolist() == [0, 7]
+    assert session.operators["aten::heaviside"].reasons == {"ZeroDivisionError: a mistake": 1}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["gcd", "fmin", "trunc", "trunc_", "special_i0e", "digamma", "nextafter"])
+def test_a_decomposition_that_arrives_at_its_own_operator(name: str, session: Any) -> None:
+    """PyTorch decomposes these into a primitive, and computes the primitive by the operator."""
+    kind = torch.float32 if name not in ("gcd", "trunc", "trunc_") else torch.int64
+    operator = getattr(torch.ops.aten, name).default
+    values = [torch.arange(1, 7).to(kind), torch.arange(6, 0, -1).to(kind)][: len(operator._schema.arguments)]
+    found = operator(*(one.cuda() for one in values))
+    torch.testing.assert_close(found.cpu(), operator(*values), rtol=0, atol=0)
+    counts = session.operators["aten::" + name.removesuffix("_")]
+    assert (counts.host, counts.simulated) == (1, 0)
 
 
 @pytest.mark.filterwarnings("error")

@@ -101,13 +101,13 @@ REGISTERED = Registrations()
 
 
 class FailedComposition(UserWarning):
-    """Warning for an error in simgpu's own composition of an operator, whose call the host computed."""
+    """Warning for an error in an operator's composition, simgpu's own or PyTorch's; the host computed the call."""
 
 
-def _warn_of(operator: str, error: Exception) -> None:
+def _warn_of(composition: str, operator: str, error: Exception) -> None:
     """Warns of a composition's error. If warnings are errors, it raises this one, caused by that error."""
     warning = FailedComposition(
-        f"simgpu's composition of {operator} raised {type(error).__name__}: {error}; the host computed the call"
+        f"{composition} of {operator} raised {type(error).__name__}: {error}; the host computed the call"
     )
     warning.__cause__ = error
     warnings.warn(warning, stacklevel=2)
@@ -126,6 +126,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
         self._place = place
         self._pretended = pretended
         self._host = host
+        self._composing: list[str] = []  # names of operators, while others that they are composed of come here
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -194,14 +195,14 @@ class KernelsOfTheGpu(TorchDispatchMode):
                 return func(*args, **given)
         if any(wraps(tensor) and not _is_traced(tensor) for tensor in given_tensors):
             return self._call_subclass(func, types, args, given)
-        failed: list[Exception] = []
+        failed: list[tuple[str, Exception]] = []
         if simulates() and name not in REGISTERED and self._may_simulate(name, given_tensors):
             found = _capture(name, functools.partial(self._simulate, func, failed), args, given)
             if found is not NotImplemented:
                 return found
         result = self._compute_on_host(func, args, given, given_tensors)
-        for error in failed:
-            _warn_of(func.name(), error)
+        for composition, error in failed:
+            _warn_of(composition, name, error)
         return result
 
     def _compute_on_host(self, func: Any, args: Sequence[Any], given: dict[str, Any], given_tensors: Sequence[torch.Tensor]) -> Any:
@@ -260,12 +261,12 @@ class KernelsOfTheGpu(TorchDispatchMode):
         """True for a tensor in host memory that is no number; one without a mark may be."""
         return tensor.dim() > 0 and not self._is_gpu_s(tensor)
 
-    def _simulate(self, func: Any, failed: list[Exception], *args: Any, **given: Any) -> Any:
+    def _simulate(self, func: Any, failed: list[tuple[str, Exception]], *args: Any, **given: Any) -> Any:
         """Returns an operator's result from the simulated GPU: by kernels of its own, or by those of the operators that it is
-        composed of; NotImplemented if it has neither. failed: gets errors of simgpu's own compositions."""
+        composed of; NotImplemented if it has neither. failed: gets errors of compositions, each after whose it is."""
         from simgpu.tools.torch.operators import simulated  # half a second of imports
 
-        return simulated.call(func, args, given, self, failed)
+        return simulated.call(func, args, given, self, self._composing, failed)
 
     def _call_subclass(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
         """Returns the result of an operator that a class of tensors computes: it sees the GPU, and gets the device that a move

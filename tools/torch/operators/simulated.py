@@ -118,12 +118,13 @@ def _computes(func: Any) -> bool:
 
 
 def call(
-    func: Any, args: Sequence[Any], given: Mapping[str, Any], mode: AbstractContextManager[Any], failed: list[Exception]
-) -> Any:
+    func: Any, args: Sequence[Any], given: Mapping[str, Any], mode: AbstractContextManager[Any], composing: list[str],
+    failed: list[tuple[str, Exception]],
+) -> Any:  # fmt: skip
     """Returns the result of an operator on the simulated GPU, and counts the call; NotImplemented if the host is to compute it.
 
-    mode: within it, operators that this one is composed of come here; they are counted instead. failed: gets the error of a
-    composition of this package that is no refusal.
+    mode: within it, operators that this one is composed of come here; they are counted instead. composing: names of operators
+    that are being composed, the outermost first. failed: gets an error that is no refusal of a composition, after whose it is.
     """
     way, reason = _way_of(func), None
     if way.kernel is not None:
@@ -138,21 +139,31 @@ def call(
     if way.whole is not None:
         with mode:
             return way.whole(*args, **given)
-    if (way.kernel is None or isinstance(reason, OfType)) and way.composed is not None and _computes(func):
+    may_compose = way.kernel is None or isinstance(reason, OfType)
+    if may_compose and way.composed is not None and _computes(func) and not _is_primitive(func.name(), composing):
+        composing.append(func.name())
         try:
             found = _compose(way.composed, args, _without(given, way.names), mode)
             if found is not NotImplemented:
                 return _deliver(func, way, args, given, found)
         except OnHost as error:
-            if way.composed in COMPOSITIONS.values():
-                reason = error
-                failed += [cause for cause in [error.__cause__] if isinstance(cause, Exception)]
+            reason = error
+            if isinstance(error.__cause__, Exception):
+                ours = way.composed in COMPOSITIONS.values()
+                failed.append(("simgpu's composition" if ours else "PyTorch's decomposition", error.__cause__))
+        finally:
+            composing.pop()
     if _computes(func) and not isinstance(reason, NothingToCompute):
         use = use_of(func.name())
         use.host += 1
         if reason is not None:
             use.reasons[str(reason)] += 1
     return NotImplemented
+
+
+def _is_primitive(name: str, composing: Sequence[str]) -> bool:
+    """True for an operator that its own decomposition arrives at, as `aten::gcd` does by `prims::gcd`."""
+    return name in composing and composing[-1].startswith("prims::")
 
 
 def _without(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

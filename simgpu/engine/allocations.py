@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -50,6 +51,8 @@ class Allocation:
     fine: bool = True  # False if other devices see accesses only between kernels (coarse-grained memory)
     # Name of the element at an address ("" for none), if the memory's owner knows it better than the launch.
     element: Callable[[int], str] | None = None
+    # Saves the contents and the owner's account of them, and returns a function that restores both. None: all bytes are saved.
+    save: Callable[[], Callable[[], None]] | None = None
 
     def define(self, start: int, stop: int) -> None:
         """Records that the host wrote bytes `start` to `stop` - 1, counted from `address`."""
@@ -314,7 +317,7 @@ class DeviceMemory:
 class SavedMemory:
     """Saved contents of allocations."""
 
-    copies: list[tuple[Allocation, np.ndarray]]
+    restorers: list[Callable[[], None]]  # one an allocation
 
     @classmethod
     def of(cls, memory: DeviceMemory, most: int | None = None) -> SavedMemory:
@@ -322,19 +325,21 @@ class SavedMemory:
 
         Raises LaunchError if the host has no room for them; Linux would end the process.
         """
-        wanted = [one for one in memory.allocations if one.writable and (most is None or one.nbytes <= most)]
+        owned = [one.save for one in memory.allocations if one.save is not None]
+        writable = (one for one in memory.allocations if one.writable and one.save is None)
+        wanted = [one for one in writable if most is None or one.nbytes <= most]
         needed = sum(one.nbytes for one in wanted)
         if needed > LARGE and needed > (free := free_bytes()):
             raise LaunchError(
                 f"all memory that kernels may write is copied, to restore it: {needed / 1e9:.1f} GB, and the host has "
                 f"{free / 1e9:.1f} GB left; use smaller buffers, or free others"
             )
-        return cls([(one, one.data.copy()) for one in wanted])
+        return cls([*(partial(np.copyto, one.data, one.data.copy()) for one in wanted), *(save() for save in owned)])
 
     def restore(self) -> None:
         """Restores the contents."""
-        for allocation, data in self.copies:
-            allocation.data[:] = data
+        for restore in self.restorers:
+            restore()
 
 
 def _row(allocation: Allocation) -> np.ndarray:

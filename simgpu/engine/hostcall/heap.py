@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
@@ -33,6 +34,7 @@ class Heap:
         self.blocks = self._place(memory, base, data[lead : lead + self._nbytes], "the device's heap")
         self._free: list[tuple[int, int]] = [(base, base + self._nbytes)]  # free ranges (start, end) by address
         self._given: dict[int, int] = {}  # address to end
+        self.blocks.save = self.save
 
     @staticmethod
     def _place(memory: DeviceMemory, address: int, data: np.ndarray, label: str) -> Allocation:
@@ -73,6 +75,21 @@ class Heap:
     def used_bytes(self) -> int:
         """Returns the number of bytes handed out to the device library."""
         return sum(end - start for start, end in self._given.items())
+
+    def save(self) -> Callable[[], None]:
+        """Saves the ranges handed out, with their contents, and returns a function that restores both."""
+        base = self.blocks.address
+        with self._lock:
+            given, free = dict(self._given), list(self._free)
+        contents = {start: self.blocks.data[start - base : end - base].copy() for start, end in given.items()}
+
+        def restore() -> None:
+            with self._lock:
+                self._given, self._free = dict(given), list(free)
+            for start, content in contents.items():
+                self.blocks.data[start - base : start - base + content.size] = content
+
+        return restore
 
     def clear(self) -> None:
         """Frees everything."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import simgpu
-from simgpu.engine.allocations import DeviceMemory
+from simgpu.engine.allocations import DeviceMemory, SavedMemory
 from simgpu.engine.hostcall.heap import SLAB, Heap
 from simgpu.hardware.errors import Deadlock, LaunchError, UnsupportedInstruction
 from tests.support.device_library import compiled
@@ -39,6 +40,7 @@ __kernel void look(__global ulong *in, __global uint *out, uint size) {
   out[i] = p ? p[0] + p[size / 4 - 1] : 0;
 }
 __kernel void release(__global ulong *in) { __ockl_dm_dealloc(in[group * 64 + lane]); }
+__kernel void scratch(__global ulong *in) { ((__global uint *)in[lane])[0] = 7; }
 __kernel void meet(__global uint *out, uint rounds) {
   for (uint r = 0; r < rounds; r++) {
     if (lane == 0) add(&out[r], 1);
@@ -135,6 +137,37 @@ def test_the_heap_s_pages() -> None:
     assert heap.request(0, 4 * SLAB) == base
     heap.clear()
     assert heap.used_bytes() == 0 and heap.request(0, 4 * SLAB) == base
+
+
+def test_a_sample_leaves_the_heap_as_it_was() -> None:
+    """Blocks that a sample requests are freed, and those that it writes have their contents again."""
+    gpu = simgpu.Device("gfx942")
+    module = gpu.load(compiled("gfx942", SOURCE))
+    out, others, sums = gpu.alloc(8 * 64), gpu.alloc(8 * 64), gpu.alloc(4 * 64)
+    module["allocate"].launch(grid=1, args=[out, 5000])
+    held = gpu.heap.used_bytes()
+    for _ in range(3):
+        module["allocate"].time(grid=1, args=[others, 5000])
+        module["scratch"].time(grid=1, args=[out])
+    assert gpu.heap.used_bytes() == held
+    module["look"].launch(grid=1, args=[out, sums, 5000])
+    assert (sums.download("u4") == 0xFFFFFFFF).all()
+    module["allocate"].launch(grid=1, args=[others, 5000])
+    assert not set(out.download("u8")) & set(others.download("u8")) and gpu.heap.used_bytes() > held
+
+
+def test_a_heap_is_saved_where_it_was_handed_out() -> None:
+    gpu = simgpu.Device("gfx942")
+    given = [gpu.heap.request(0, size) for size in (5000, 3 << 20)]
+    tracemalloc.start()
+    saved = SavedMemory.of(gpu.memory)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 3 << 20 <= most < 4 << 20 < gpu.heap_bytes
+    gpu.heap.request(given[0], 0)
+    assert gpu.heap.request(0, 8192) == given[0]
+    saved.restore()
+    assert gpu.heap.used_bytes() == 8192 + (3 << 20)
 
 
 # -- grids -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 
 from simgpu.engine.allocations import GRANULE, Allocation, DeviceMemory, whole_granules
-from simgpu.machine.host_memory import aligned_bytes
+from simgpu.machine.host_memory import NORESERVE, aligned_bytes
 
 PAGE = 4096
 GAP = 1 << 16  # unmapped bytes after a reservation
@@ -78,8 +78,7 @@ class Arena:
 
 
 def _map(file: int, nbytes: int) -> np.ndarray:
-    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_NORESERVE", 0x4000)
-    return np.frombuffer(mmap.mmap(file, nbytes, flags), np.uint8)
+    return np.frombuffer(mmap.mmap(file, nbytes, mmap.MAP_SHARED | NORESERVE), np.uint8)
 
 
 class ArenaMemory(DeviceMemory):

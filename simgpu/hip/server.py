@@ -67,6 +67,7 @@ from simgpu.hip.protocol import (
 )
 from simgpu.hip.record import CallFinding, ProcessRecord
 from simgpu.hip.sites import CallSites
+from simgpu.machine.host_memory import NORESERVE
 
 if TYPE_CHECKING:
     from simgpu.timing.history import LaunchHistory
@@ -98,7 +99,7 @@ class Server:
         self._hello: Greeting = greeting(peer)
         arena, log, shadow, *launches = self._hello.descriptors
         self._launches = [socket.socket(fileno=number) for number in launches]  # one for each device, and for those that are not
-        self._log = np.frombuffer(mmap.mmap(log, LOG_BYTES, mmap.MAP_SHARED | 0x4000), ENTRY, LOG_BYTES // ENTRY.itemsize)
+        self._log = np.frombuffer(mmap.mmap(log, LOG_BYTES, mmap.MAP_SHARED | NORESERVE), ENTRY, LOG_BYTES // ENTRY.itemsize)
         self._read = 0  # number of entries of the log that were applied
         self._boards = [hardware.target(board) for board in options.boards]
         self._gpus = GPUs(options, Arena(arena, shadow, self._hello.arena, self._hello.arena_bytes, self._hello.module_bytes))

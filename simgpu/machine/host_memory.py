@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import mmap
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +14,9 @@ import numpy as np
 
 ALIGNMENT = 256  # bytes, as HIP's allocations
 LARGE = 1 << 28  # bytes of an allocation that is worth a look at what the host has left
+# Flag of mappings that may be larger than what the host has left. Python names it since 3.13; the number is Linux's
+# (include/uapi/asm-generic/mman.h).
+NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from simgpu.checks.races.lds.shadow import shadow_bytes
 from simgpu.engine.workers.fields import allocation_fields
 from simgpu.engine.workers.initial_state import GRID_BARRIER
 from simgpu.hardware.errors import LaunchError
+from simgpu.machine.host_memory import NORESERVE
 
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
@@ -56,7 +57,7 @@ def lazy_zeros(nbytes: int, sparse: bool = False) -> np.ndarray:
     """
     given = {}
     if hasattr(mmap, "MAP_PRIVATE"):  # Windows has no flags
-        given["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        given["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
     try:
         memory = mmap.mmap(-1, max(nbytes, 1), **given)
         if nbytes > LARGE and not sparse and hasattr(mmap, "MADV_HUGEPAGE"):

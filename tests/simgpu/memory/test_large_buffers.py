@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import simgpu
+from simgpu.checks.races.storage import lazy_zeros
 from simgpu.hardware.errors import MemoryFault
 from simgpu.machine.host_memory import aligned_bytes
 from tests.support.kernels import KernelText, assemble
@@ -65,3 +70,14 @@ def test_one_dword_past_the_end(code: bytes) -> None:
     offset = NBYTES - 252
     with pytest.raises(MemoryFault, match=r"lane.* 63\b"):
         gpu.load(code)["k"].launch(grid=1, block=64, args=[buffer, offset & 0x7FFFFFFF, offset >> 32])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another system's rules")
+def test_shadows_of_checked_mode_may_be_larger_than_the_host_s_memory() -> None:
+    """Kernels touch a small part of them. Linux refuses such a mapping unless it is told that this is meant."""
+    if Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2":
+        pytest.skip("this host counts mappings in full")
+    total = sum(map(int, re.findall(r"(?:Mem|Swap)Total: *(\d+) kB", Path("/proc/meminfo").read_text())))
+    found = lazy_zeros(2048 * total)
+    found[-1] = 7
+    assert (found[0], found[-1], found.nbytes) == (0, 7, 2048 * total)

@@ -207,6 +207,8 @@ class GPUs:
         """
         arch = self.gpus[index].checking.arch
         every = scope_of(arch, "store", ()) >= Scope.SYSTEM
+        if not (len(footprint.atomics) or (every and len(footprint.writes))):
+            return False
         for owned in self.owned.values():
             if owned.fine and not owned.freed and owned.kind in SEEN_BY_HOST:
                 place = np.array([(owned.address, owned.address + owned.nbytes)])

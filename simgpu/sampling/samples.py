@@ -78,11 +78,14 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
         together = min(launch.groups, chip.num_cus * used.resident(chip), MOST_BEGINNINGS)
         places = chip.num_cus * used.resident(chip)
         wholes, told = choose_groups(sampling, saved, places)
-        steps = _steps_of_beginnings(wholes, launch, together, places)
+        steps, cut = _steps_of_beginnings(wholes, launch, together, places)
         # Around the longest workgroup, because those at the edges of the launch may have less to do.
         longest = max(wholes, key=lambda one: one.executed).group
-        begun = min(max(0, longest - together // 2), launch.groups - together) // chip.xcds * chip.xcds
+        after = min(together, launch.groups - places) if cut and not told.shared_by else 0  # workgroups of the next round
+        last = launch.groups - (places + after if after > 0 else together)
+        begun = min(max(0, longest - together // 2), last) // chip.xcds * chip.xcds
         beginnings = _round(sampling, begun, together, steps)
+        later = _next_round(sampling, begun + places, after, steps)
         channels = _channels(sampling, beginnings, steps)
         front = None if told.shared_by else _extend(sampling, beginnings, places, steps)
         instructions, code = dict(launch.program.instructions), sampling.code
@@ -91,14 +94,15 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
     finally:
         launch.end(False)
         saved.restore()
-    both = [*wholes, *beginnings]
+    both = [*wholes, *beginnings, *later]
     ran = traces_of(
         code, [one.streams for one in both], launch.entry,
-        [*(one.complete for one in wholes), *(False for _ in beginnings)], [one.group for one in both],
-        [*(one.executed / max(1, one.kept) for one in wholes), *(1.0 for _ in beginnings)],
+        [*(one.complete for one in wholes), *(False for _ in both[len(wholes) :])], [one.group for one in both],
+        [*(one.executed / max(1, one.kept) for one in wholes), *(1.0 for _ in both[len(wholes) :])],
     )  # fmt: skip
     traces, pages = renumber(ran)
-    whole, first = traces[: len(wholes)], traces[len(wholes) :]
+    end = len(traces) - len(later)
+    whole, first, after_these = traces[: len(wholes)], traces[len(wholes) : end], traces[end:]
     notes, wider = list(told.notes), told.wider
     if told.shared_by:
         whole = [part_of(code, whole[0], share(code, whole[0], told.shared_by))]
@@ -109,14 +113,14 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
         stretch = max(trace.stretch for trace in whole)
         notes.append(f"waves run up to {stretch:.3g} times as long as was traced: the rest is extrapolated")
         wider += UNKNOWN_LOOP
-    atomics = [*told.atomics, *(atomics_of(code, trace) for trace in ran)]
+    atomics = [*told.atomics, *(atomics_of(code, trace) for trace in ran[:end])]
     contention = line_contention(code, atomics, launch.groups, pipelines(chip.arch).l2_line, chip.xcds)
     whole.sort(key=len, reverse=True)
     chosen = code.flags & (STORE | ATOMIC) != 0
     loads, stores = (_allocations_of(device.memory, code, ran[: len(wholes)], of) for of in (~chosen, chosen))
     return SampledLaunch(
         chip, instructions, code, launch.entry, _base_of(launch), whole, first, launch.groups, used, notes, wider, channels,
-        contention, front,
+        contention, front, after_these,
         reachable=float(sum((loads | stores).values())), loads=loads, stores=stores, grid=launch.geometry.groups, pages=pages,
         all_traced=len(beginnings) == launch.groups and not told.shared_by and all(one.complete for one in beginnings),
         functions=_functions_of(launch),
@@ -156,17 +160,27 @@ def _allocations_of(memory: DeviceMemory, code: CodeColumns, traces: Sequence[Tr
     return dict(zip(first[accessed].tolist(), sizes[accessed].tolist(), strict=True))
 
 
-def _steps_of_beginnings(wholes: Sequence[Streams], launch: Launch, together: int, places: int) -> int:
-    """Returns the records of a wave that are traced in a round's workgroups: all, if there are several short rounds."""
+def _steps_of_beginnings(wholes: Sequence[Streams], launch: Launch, together: int, places: int) -> tuple[int, bool]:
+    """Returns the records of a wave that are traced in a round's workgroups: all, if there are several short rounds. True if
+    waves execute more."""
     longest = max(one.executed for one in wholes)
     if launch.groups > places and all(one.complete for one in wholes) and longest * together <= FRONT_STEPS:
-        return longest
-    return max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
+        return longest, False
+    steps = max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
+    return steps, steps * launch.waves < longest
 
 
 def _round(sampling: Sampling, first: int, together: int, steps: int) -> list[Streams]:
     """Runs the beginnings of `together` consecutive workgroups from `first` on, each wave for `steps` records."""
     return [sampling.sample(group, steps) for group in range(first, first + together)]
+
+
+def _next_round(sampling: Sampling, first: int, count: int, steps: int) -> list[Streams]:
+    """Runs the beginnings of `count` workgroups from `first` on; none if they wait for others."""
+    try:
+        return _round(sampling, first, max(0, count), steps)
+    except Deadlock:
+        return []
 
 
 def _extend(sampling: Sampling, beginnings: list[Streams], places: int, steps: int) -> Front | None:

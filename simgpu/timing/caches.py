@@ -19,10 +19,14 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import CodeColumns
+from simgpu.timing.footprint import AccessedLines, Reach, footprints_of, reach_of
 from simgpu.timing.front import Front, Timetable, front_times, runs, turns
 from simgpu.timing.history import EarlierLines
 from simgpu.timing.native.replay import (
     BEHIND,
+    FETCHED,
+    LEFT,
+    MEMORY,
     MOVED,
     MOVED_HALF,
     OWN,
@@ -121,36 +125,42 @@ class Shares:
     # float64 (n,): fraction of the bytes past L2 whose lines come from another XCD: loads of lines that it stored in an earlier
     # launch, and stores to halves that it loaded in this one
     moved: np.ndarray
+    # float64 (2, 2, n) each: `past` and `late` of the first round, and of later ones; None if all rounds get the mean
+    rounds: tuple[np.ndarray, np.ndarray] | None = None
     # Of a round:
     l2_bytes: int = 0  # requested from L2
     past_l2_bytes: int = 0  # requested from the levels after L2
     hbm_bytes: int = 0  # requested from memory
     l2_requests: float = 0.0  # loads of a line of L2, by one access; stores of 64 bytes
     remembered: float = 0.0  # fraction of the bytes past L2 that earlier rounds left there
-    of_an_xcd: float = 0.0  # bytes of the launch's distinct lines that the busiest XCD's workgroups access, at most
+    # bytes of the launch's distinct lines that the busiest XCD's workgroups access, at most; 0 if nothing depends on them
+    of_an_xcd: float = 0.0
 
     @property
     def past_share(self) -> float:
         """Bytes past L2 for each byte requested from it."""
         return self.past_l2_bytes / max(1, self.l2_bytes)
 
+    @property
+    def by_round(self) -> tuple[np.ndarray, np.ndarray]:
+        """`past` and `late` of the first round and of later ones."""
+        return self.rounds or (np.stack([self.past] * 2), np.stack([self.late] * 2))
+
 
 @dataclass(frozen=True)
-class Reach:
-    """Memory that a launch accesses."""
+class NextRound:
+    """Beginnings of workgroups of the round after the traced one."""
 
-    times: float  # the launch's accesses for each traced one
-    most: float  # bytes of all allocations that it accesses
-
-    def of(self, traced: int) -> float:
-        """Returns the bytes of the launch's distinct lines, at most. traced: those of the traced accesses."""
-        return min(traced * max(1.0, self.times), self.most)
+    traces: Sequence[Trace]
+    served: Sequence[ServedAccesses]
+    together: int  # workgroups of a round
+    rounds: float  # of the launch
 
 
 def shares(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
     resident: int, warm: Warm | EarlierLines, whole: Sequence[tuple[Trace, ServedAccesses]] = (), front: Front | None = None,
-    table: Timetable | None = None, reach: Reach | None = None,
+    table: Timetable | None = None, reach: Reach | None = None, after: NextRound | None = None,
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
@@ -160,23 +170,64 @@ def shares(
     traced part is the whole launch).
     whole: workgroups that ran to their ends; the fraction of stores comes from these if no workgroup in `traces` executed a store.
     front: for whole, consecutive workgroups of a launch of several rounds; without it, `traces` begin together with empty caches.
-    table: when their waves access memory.
+    table: when their waves access memory. after: the round after `traces`, if these are beginnings.
 
     A CU's bytes in flight divided by the latency are its rate (Little's law). So within one latency a workgroup
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
     its way.
     """
-    earlier = warm if isinstance(warm, EarlierLines) else None
-    tallies, (traced, busiest), lines = _replay_all(traces, served, code, chip, row, resident, front, table, earlier)
-    asked, passed, fetched, behind, memory = tallies[:OWN]
+    reach = reach or reach_of(len(traces), (), (), code, row.l2_line, math.inf, same=True)
+    replayed = _replay_all(traces, served, code, chip, row, resident, warm, front, table, reach, after)
     stored = code.flags & STORE != 0
-    footprint, of_an_xcd = (reach.of(traced), reach.of(busiest)) if reach else (traced, busiest)
+    footprint, of_an_xcd = (reach.of(one) for one in replayed.footprints)
+    each = [_after_launches(tallies, warm, stored, chip, row, footprint, of_an_xcd) for tallies in replayed.tallies]
+    asked, passed, fetched, _, _, moving, taken = mean = replayed.mean(each)
+    # If workgroups go on storing after their known beginnings, later stores may be to the lines of these.
+    known = stored & (asked > 0) & (_executions(traces, code) >= _executions([trace for trace, _ in whole], code))
+    request = np.where(code.short, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
+    written = np.ones(len(stored))
+    if known.any():
+        written[known] = _stored_lines(list(zip(traces, served, strict=True)), code, row, chip.xcds)[1]
+    unknown = _stored_lines(whole, code, row, chip.xcds)[0] if whole or not known.any() else None
+
+    def fractions(tallies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked, passed, fetched, behind, memory = tallies[:5]
+        past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
+        past[0] = np.where(stored & ~known, unknown, past[0]) if unknown is not None else past[0]
+        past[0] *= written * row.l2_line / request
+        return past, late
+
+    past, late = fractions(mean)
+    moved = _moved_fraction(row.loads_move * moving, passed, code)
+    if moved.any():  # `whole` may request fewer lines than the mean workgroup
+        moved *= _mean_misses(zip(traces, served, strict=True), code) / _mean_misses(whole, code) if whole else 1.0
+    moved += _taken_fraction(taken, asked, past[0], row)
+    l2_bytes = int((asked * request).sum())
+    past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
+    requests = float((asked * np.where(stored, 1, replayed.lines)).sum())
+    rounds, remembered = None, 0.0
+    if len(each) > 1:
+        if after:  # workgroups of a front get the mean
+            first, later = map(fractions, each)
+            rounds = np.stack([first[0], later[0]]), np.stack([first[1], later[1]])
+        past_share, at_first = (one[1].sum() / max(1.0, (one[0] * request).sum()) for one in (mean, each[0]))
+        remembered = max(0.0, 1 - past_share / at_first) if at_first else 0.0
+    return Shares(past, late, moved, rounds, l2_bytes, past_l2, hbm, requests, remembered, of_an_xcd)
+
+
+def _after_launches(
+    tallies: np.ndarray, warm: Warm | EarlierLines, stored: np.ndarray, chip: HardwareDescriptor, row: Pipelines, footprint: float,
+    of_an_xcd: float,
+) -> np.ndarray:  # fmt: skip
+    """Returns counts of requests by instruction, (7, n): to L2, past L2, past the last cache; waiting for each of these two; for
+    lines that move from another XCD; stores that take one. warm: as for `shares`; the last two are bytes of the launch."""
+    asked, passed, fetched, behind, memory = tallies[:OWN]
     last = chip.mall_bytes or chip.l2_bytes * chip.xcds
     moving = np.zeros_like(passed)
-    if earlier:
-        between = earlier.between() if earlier.exact else of_an_xcd
+    if isinstance(warm, EarlierLines):
+        between = warm.between() if warm.exact else of_an_xcd
         passed, behind, moving = _after_stores(tallies, _kept_fraction(between, chip, row))
-        if earlier.kept and footprint <= last:
+        if warm.kept and footprint <= last:
             fetched, memory = (np.where(stored | (fetched == 0), 0.0, tally) for tally in (fetched, memory))
     elif warm and footprint <= last:
         fetched, memory = np.zeros_like(fetched), np.zeros_like(memory)
@@ -188,23 +239,7 @@ def shares(
             passed, behind = (np.where(stored, tally, 0.0) for tally in (passed, behind))
     if not chip.mall_bytes:
         fetched, memory = passed, behind
-    past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
-    moved = _moved_fraction(row.loads_move * moving, passed, code)
-    if moved.any():  # `whole` may request fewer lines than the mean workgroup
-        moved *= _mean_misses(zip(traces, served, strict=True), code) / _mean_misses(whole, code) if whole else 1.0
-    # If workgroups go on storing after their known beginnings, later stores may be to the lines of these.
-    known = stored & (asked > 0) & (_executions(traces, code) >= _executions([trace for trace, _ in whole], code))
-    if known.any():
-        past[0, known] *= _stored_lines(list(zip(traces, served, strict=True)), code, row, chip.xcds)[1]
-    if whole or not known.any():
-        past[0, stored & ~known] = _stored_lines(whole, code, row, chip.xcds)[0]
-    request = np.where(code.short, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
-    past[0] *= row.l2_line / request
-    moved += _taken_fraction(tallies[TAKEN], asked, past[0], row)
-    l2_bytes = int((asked * request).sum())
-    past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
-    requests = float((asked * np.where(stored, 1, lines)).sum())
-    return Shares(past, late, moved, l2_bytes, past_l2, hbm, requests, of_an_xcd=of_an_xcd)
+    return np.stack([asked, passed, fetched, behind, memory, moving, tallies[TAKEN]])
 
 
 def _after_stores(tallies: np.ndarray, kept: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -239,19 +274,31 @@ def _kept_fraction(nbytes: float, chip: HardwareDescriptor, row: Pipelines) -> f
     return math.exp(-mean) * sum(mean**others / math.factorial(others) for others in range(row.l2_ways))
 
 
+@dataclass(frozen=True)
+class Replayed:
+    """Results of a replay."""
+
+    tallies: Sequence[np.ndarray]  # (TALLIES, n) of the first round, and of a later one if there are several
+    rounds: float
+    footprints: tuple[AccessedLines, AccessedLines]  # of all XCDs, and of the one with most; empty for one round with cold caches
+    lines: np.ndarray  # by instruction: lines of L2 per request, an access's lines counted once
+
+    def mean(self, each: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the mean over all rounds. each: of the first round, and of a later one."""
+        return each[0] if len(each) == 1 else (each[0] + (self.rounds - 1) * each[1]) / self.rounds
+
+
 def _replay_all(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
-    resident: int, front: Front | None, table: Timetable | None, earlier: EarlierLines | None,
-) -> tuple[np.ndarray, tuple[int, int], np.ndarray]:  # fmt: skip
-    """Returns the tallies of the last caches by instruction, (TALLIES, n), of a mean round; the bytes of the distinct lines, of all
-    workgroups and of the XCD with most; and for each instruction the lines of L2 per request, an access's lines counted once.
-
-    With a front, the first round begins with empty caches and all of its workgroups at once. The others find the lines that earlier
-    ones left: the last workgroups of `traces` represent these.
-    """
-    count = len(code.unit)
+    resident: int, warm: Warm | EarlierLines, front: Front | None, table: Timetable | None, reach: Reach, after: NextRound | None,
+) -> Replayed:  # fmt: skip
+    """Sends the workgroups' requests through the last caches. The first round begins with empty caches and all of its workgroups
+    at once. With a front, the others find the lines that earlier ones left: the last workgroups of `traces` represent these."""
+    count, earlier = len(code.unit), warm if isinstance(warm, EarlierLines) else None
+    nothing = AccessedLines(np.zeros(count), np.zeros(count), 0)
     if not traces:
-        return np.zeros((TALLIES, count)), (0, 0), np.ones(count)
+        return Replayed([np.zeros((TALLIES, count))], 1.0, (nothing, nothing), np.ones(count))
+    first, traces, served = len(traces), [*traces, *(after.traces if after else ())], [*served, *(after.served if after else ())]
     requests, groups, known = _requests(traces, served, code, chip, row)
     sizes = np.diff(requests.starts)
     scalar = np.zeros(len(known), bool)
@@ -264,22 +311,39 @@ def _replay_all(
     sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
     mall = (chip.mall_bytes or LIMITLESS) // row.l2_line
 
-    def replay(
-        clocks: bool, window: float, order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS)
-    ) -> tuple[np.ndarray, int]:
-        caches, tallies = LastCaches.empty(chip.xcds, sets, row.l2_ways, len(known)), np.zeros((TALLIES, count))
-        caches = earlier.fill(caches, known, scalar, wanting) if earlier else caches
-        pass_last_caches(requests, code.flags, order, times, counted, int(clocks), window, mall, caches, tallies)
-        return tallies, int(np.count_nonzero(caches.seen >= 0)) * row.l2_line
+    def fresh() -> LastCaches:
+        caches = LastCaches.empty(chip.xcds, sets, row.l2_ways, len(known))
+        return earlier.fill(caches, known, scalar, wanting) if earlier else caches
 
-    busiest = _of_busiest_xcd(requests, len(known)) * row.l2_line
-    together = min(len(traces), front.together) if front else len(traces)
-    cold, footprint = replay(False, window, *turns(requests.starts, groups[: together + 1]))
+    def replay(
+        caches: LastCaches, order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS), latency: float = 0.0
+    ) -> np.ndarray:
+        tallies = np.zeros((TALLIES, count))
+        pass_last_caches(requests, code.flags, order, times, counted, int(latency > 0), latency or window, mall, caches, tallies)
+        return tallies
+
+    footprints = footprints_of(requests, groups[: first + 1], len(known), count) if warm or after else (nothing, nothing)
+    together = min(first, front.together) if front else first
+    caches = fresh()
+    cold = replay(caches, *turns(requests.starts, groups[: together + 1]))
+    if after:
+        later = replay(caches.after_a_round(fresh().seen), *turns(requests.starts, groups[first:]))
+        kept = _kept_fraction(reach.of(footprints[1], after.together), chip, row)
+        return Replayed([cold, _with_losses(later, cold, kept) * first / len(after.traces)], after.rounds, footprints, each)
     if front is None or table is None or len(traces) <= together:
-        return cold, (footprint, busiest), each
+        return Replayed([cold], 1.0, footprints, each)
     waves, parts = _progress(traces, code, requests.accesses)
-    steady, footprint = replay(True, table.latency, *front_times(groups, waves, parts, together, table))
-    return (cold + (front.rounds - 1) * steady) / front.rounds, (footprint, busiest), each
+    steady = replay(fresh(), *front_times(groups, waves, parts, together, table), table.latency)
+    return Replayed([cold, steady], front.rounds, footprints, each)
+
+
+def _with_losses(later: np.ndarray, cold: np.ndarray, kept: float) -> np.ndarray:
+    """Returns a later round's tallies if L2s keep only a fraction of the round before. What they lost is as in a cold one."""
+    lost, made = (1 - kept) * later[LEFT], later.copy()
+    made[PASSED] += lost
+    for tally in (FETCHED, BEHIND, MEMORY):
+        made[tally] += lost * cold[tally] / np.maximum(1, cold[PASSED])
+    return made
 
 
 def _requests(
@@ -311,13 +375,6 @@ def _wanting(requests: Requests, code: CodeColumns, known: int) -> np.ndarray:
         for half in range(2):
             made[2 * requests.places[(xcds == xcd) & (requests.wanted >> half & 1 == 1)] + half] |= 1 << xcd
     return made
-
-
-def _of_busiest_xcd(requests: Requests, known: int) -> int:
-    """Returns the distinct lines that the workgroups of one XCD request, of the XCD with most. known: all distinct lines."""
-    xcds = np.repeat(requests.xcds, np.diff(requests.starts))
-    found = (np.bincount(requests.places[xcds == xcd], minlength=known) for xcd in distinct(requests.xcds))
-    return max((int(np.count_nonzero(counts)) for counts in found), default=0)
 
 
 def _waves(traces: Sequence[Trace]) -> np.ndarray:

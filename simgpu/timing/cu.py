@@ -51,7 +51,7 @@ def idle(
     lines = count // max(1, int(config["code_line"][0]) // 4) + 2
     same_line = np.zeros((2, count)) if same_line is None else same_line
     cu = Cu(
-        config, code.records, traffic.past, traffic.late, traffic.moved, same_line,
+        config, code.records, *traffic.by_round, traffic.moved, same_line,
         np.zeros(places, state.WAVE), np.zeros(places, state.OUTSTANDING),
         np.zeros(resident, state.GROUP), np.zeros(1, state.ISSUE), np.zeros(1, state.LDS), np.zeros(1, state.VMEM),
         np.zeros((state.LEVELS, count)), np.zeros((state.LEVELS, count)),

@@ -98,7 +98,7 @@ def runs(accesses: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def turns(starts: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the order of the runs of workgroups that begin together, and their times in lines of a workgroup."""
-    order, times = np.empty(groups[-1], np.int64), np.empty(groups[-1], np.int64)
+    """Returns the order of the runs of workgroups that begin together, and their times, by run, in lines of a workgroup."""
+    order, times = np.empty(groups[-1] - groups[0], np.int64), np.zeros(groups[-1], np.int64)
     take_turns(starts, groups, groups[:-1].copy(), order, times)
     return order, times

@@ -85,7 +85,8 @@ class Gpu:
 
     def clocks_alone(self, traces: int) -> np.ndarray:
         """Returns the clocks of one workgroup of each of `traces` traces, each alone on its CU."""
-        gpu = replace(self, resident=1, work=self.work._replace(order=np.arange(traces, dtype=np.int64)))
+        traffic, work = replace(self.traffic, rounds=None), self.work._replace(order=np.arange(traces, dtype=np.int64))
+        gpu = replace(self, resident=1, work=work, traffic=traffic)
         return np.diff(gpu.run(traces, self.active).ends, prepend=0)
 
     def steady(self, events: int = 0) -> state.CuResult:

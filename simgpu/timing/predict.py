@@ -17,7 +17,7 @@ from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.band import PredictionFacts, doubts
 from simgpu.timing.caches import (
-    Reach,
+    NextRound,
     ServedAccesses,
     Shares,
     Warm,
@@ -30,6 +30,7 @@ from simgpu.timing.caches import (
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.contention import LineContention
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
+from simgpu.timing.footprint import reach_of
 from simgpu.timing.front import Front, Timetable, timetable
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, quiet_config, settle
 from simgpu.timing.history import EarlierLines, LaunchHistory, Lines, lines_by_xcd
@@ -77,6 +78,7 @@ class SampledLaunch:
     channels: float = 1.0  # fraction of memory's channels that a round keeps busy
     atomics: LineContention | None = None  # how atomics meet on lines; None if there are none
     front: Front | None = None  # how `beginnings` follow each other; None: they begin together
+    later: Sequence[Trace] = ()  # first parts of workgroups of the round after `beginnings`, if these are not whole
     reachable: float = math.inf  # bytes of the allocations that it accesses
     loads: Mapping[int, int] = field(default_factory=dict)  # first lines of allocations that it loads from, with their bytes
     stores: Mapping[int, int] = field(default_factory=dict)  # those that it stores to
@@ -284,7 +286,8 @@ def _caches(
     if known not in sampled.replays:
         sampled.replays[known] = _replay(sampled, code, row, resident, warm)
     found, traffic = sampled.replays[known]
-    traffic = traffic if on.caches else replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
+    if not on.caches:
+        traffic = replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late), rounds=None)
     served = [without.accesses(trace, one, code, row) for trace, one in zip(sampled.whole, found, strict=True)]
     traffic = without.traffic(traffic, sampled.whole, found, served, code)
     return served, _without_gap(sampled, served, code, traffic, row, on)
@@ -294,23 +297,22 @@ def _replay(
     sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: Warm | LaunchHistory
 ) -> tuple[list[ServedAccesses], Shares]:
     """Replays the samples' lines through the caches, as `_caches` returns them."""
-    traces = [*sampled.whole, *sampled.beginnings]
+    traces = [*sampled.whole, *sampled.beginnings, *sampled.later]
     served = first_caches(traces, code, row, resident, _neighbours(traces))
-    found, together = served[: len(sampled.whole)], served[len(sampled.whole) :]
+    wholes, end = len(sampled.whole), len(sampled.whole) + len(sampled.beginnings)
+    found, together = served[:wholes], served[wholes:end]
+    places = sampled.chip.num_cus * resident
+    several = len(sampled.later) > 0 and sampled.groups > places
+    after = NextRound(sampled.later, served[end:], places, sampled.groups / places) if several else None
     whole = tuple(zip(sampled.whole, found, strict=True))
     how = EarlierLines(warm, sampled) if isinstance(warm, LaunchHistory) else warm
-    replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, how, whole, reach=_reach(sampled))
-    traffic = replay()
+    same = sampled.all_traced or not (how or after)
+    reach = reach_of(sampled.groups, sampled.whole, sampled.beginnings, code, row.l2_line, sampled.reachable, same)
+    replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, how, whole, reach=reach)
+    traffic = replay(after=after)
     if sampled.front:
-        later = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
-        traffic = replace(later, remembered=max(0.0, 1 - later.past_share / traffic.past_share) if traffic.past_share else 0.0)
+        traffic = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
     return found, traffic
-
-
-def _reach(sampled: SampledLaunch) -> Reach:
-    """Returns the memory that the launch accesses, if all workgroups access as many lines as the whole ones."""
-    each = float(np.mean([len(trace.lines) * trace.stretch for trace in sampled.whole]))
-    return Reach(sampled.groups * each / max(1, sum(len(trace.lines) for trace in sampled.beginnings)), sampled.reachable)
 
 
 def _neighbours(traces: Sequence[Trace]) -> list[int]:

@@ -96,10 +96,14 @@ class Without:
                 sums[at] += np.bincount(numbers, one.accesses[:, MISSED], len(code.unit))
         mine = _mask(self.smooth, len(code.unit))
         ratio = np.where(mine & (sums[1] > 0), sums[0] / np.maximum(1, sums[1]), 1.0)
-        past, late = traffic.past.copy(), traffic.late.copy()
-        for column in (past, late):
-            column[0, mine] = np.minimum(1.0, column[0] * ratio)[mine]
-        return replace(traffic, past=past, late=late)
+
+        def scale(fractions: np.ndarray) -> np.ndarray:
+            made = fractions.copy()
+            made[..., 0, mine] = np.minimum(1.0, made[..., 0, :] * ratio)[..., mine]
+            return made
+
+        rounds = (scale(traffic.rounds[0]), scale(traffic.rounds[1])) if traffic.rounds else None
+        return replace(traffic, past=scale(traffic.past), late=scale(traffic.late), rounds=rounds)
 
 
 NOTHING = Without()

@@ -193,15 +193,15 @@ UNSEEN, LONG_AGO = -1, -(1 << 40)
 # Tallies: requests to L2, requests that L2 passes on, those that reach memory; requests that wait for a level after L2, and for
 # memory. Then loads, after earlier launches (see `_source`): L2 passes a line on whose halves its XCD stored;
 # another XCD stored a half, and L2 passes the line on, or has the other half; all others. TAKEN: stores to a half that another
-# XCD loaded in this launch, and has in its L2 as nobody stored it since.
-ASKED, PASSED, FETCHED, BEHIND, MEMORY, OWN, MOVED, MOVED_HALF, AGAIN, TAKEN, TALLIES = range(11)
+# XCD loaded in this launch, and has in its L2 as nobody stored it since. LEFT: hits of lines that an earlier round used last.
+ASKED, PASSED, FETCHED, BEHIND, MEMORY, OWN, MOVED, MOVED_HALF, AGAIN, TAKEN, LEFT, TALLIES = range(12)
 
 
 class LastCaches(NamedTuple):
     """L2s and the Infinity Cache: arrays by XCD, set and way of its L2, then by place (see `Requests`)."""
 
     tags: np.ndarray  # int32: line, or -1
-    used: np.ndarray  # int32: when it was used
+    used: np.ndarray  # int32: when it was used; below 0 in an earlier round
     filled: np.ndarray  # when it was filled
     filler: np.ndarray  # int32: the run that filled it
     dirty: np.ndarray  # uint8: 1 if it is to be written back
@@ -223,6 +223,11 @@ class LastCaches(NamedTuple):
             np.full(2 * known, UNKNOWN, np.int8), np.zeros(2 * known, np.int64), np.zeros(known, np.int64),
             np.zeros(2 * known, np.int64),
         )  # fmt: skip
+
+    def after_a_round(self, seen: np.ndarray) -> LastCaches:
+        """Returns these L2s as the next round finds them, at time 0. The Infinity Cache is as `seen` says."""
+        used = np.where(self.tags < 0, np.iinfo(np.int32).min, self.used - self.used.max(initial=0) - 1).astype(np.int32)
+        return self._replace(used=used, filled=np.full_like(self.filled, LONG_AGO), seen=seen, touched=np.zeros_like(self.touched))
 
 
 @part
@@ -302,6 +307,15 @@ def _source(storers, valid, takers, place, wanted, xcd, hit):  # type: ignore[no
     return AGAIN if hit or missing else OWN
 
 
+@part
+def _note_wait(tallies, owner, since, window, clocks):  # type: ignore[no-untyped-def]
+    """Tallies a request for a line that is on its way. since: the time since L2 and memory got the first request for it."""
+    if since[0] < window:
+        rest = 1 - since[0] / window if clocks else 1.0
+        tallies[BEHIND, owner] += rest
+        tallies[MEMORY, owner] += (min(rest, 1 - since[1] / window) if clocks else rest) * (since[1] < window)
+
+
 @native
 def pass_last_caches(
     requests: Requests, flags: np.ndarray, order: np.ndarray, times: np.ndarray, counted: tuple[int, int], clocks: int,
@@ -330,6 +344,7 @@ def pass_last_caches(
             index = _set_of(line, tags.shape[1])
             tallies[TAKEN, owner] += one * _claim(caches, (index, line, place), wanted[at], xcd, kind)
             oldest, hit = _place(tags[xcd, index], used[xcd, index], line)
+            tallies[LEFT, owner] += one and hit and used[xcd, index, oldest] < 0
             used[xcd, index, oldest] = 0 if kind & STREAM else now  # a streamed line is the next to be replaced
             if not hit:
                 tags[xcd, index, oldest] = line
@@ -355,8 +370,5 @@ def pass_last_caches(
             # A wave that repeats an instruction has the line that the instruction loaded before, unless the same load requested it.
             by = filler[xcd, index, oldest]
             again = hit and askers[by] == askers[run] and accesses[by] != accesses[run]
-            since, also = time - filled[xcd, index, oldest], time - seen[place]
-            if since < window and not again:
-                rest = 1 - since / window if clocks else 1.0
-                tallies[BEHIND, owner] += one * rest
-                tallies[MEMORY, owner] += one * (min(rest, 1 - also / window) if clocks else rest) * (also < window)
+            if one and not again:
+                _note_wait(tallies, owner, (time - filled[xcd, index, oldest], time - seen[place]), window, clocks)

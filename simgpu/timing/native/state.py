@@ -143,7 +143,7 @@ class Cu(NamedTuple):
 
     config: np.ndarray
     code: np.ndarray
-    past: np.ndarray  # see `simgpu.timing.caches.Shares`
+    past: np.ndarray  # (2, 2, n), of the first round and of later ones: see `simgpu.timing.caches.Shares`
     late: np.ndarray
     moved: np.ndarray
     same_line: np.ndarray  # float64 (2, n), see `simgpu.timing.contention.LineContention`: its share, and `moved`

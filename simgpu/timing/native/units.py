@@ -155,7 +155,7 @@ def coalesce(vmem, issue, config, begin, through):  # type: ignore[no-untyped-de
 
 
 @part
-def move(cu, now, begin, through, moved, is_store, tally):  # type: ignore[no-untyped-def]
+def move(cu, now, stage, begin, through, moved, is_store, tally):  # type: ignore[no-untyped-def]
     """Moves `moved` bytes through L2, and their part through later levels. Returns the clocks of delay by the slowest level.
 
     L2 keeps what a store changes, until another line needs its place. So later levels then get the bytes of earlier stores.
@@ -165,7 +165,7 @@ def move(cu, now, begin, through, moved, is_store, tally):  # type: ignore[no-un
     for level in range(LEVELS):
         served = amount
         if level > 0:
-            cu.owed[level, now] += amount * cu.past[level - 1, now]
+            cu.owed[level, now] += amount * cu.past[stage, level - 1, now]
             amount = cu.owed[level, now] if cu.owed[level, now] >= config.line else 0.0
             cu.owed[level, now] -= amount
             if level == 1:
@@ -194,11 +194,11 @@ def place_lines(vmem, config, nbytes):  # type: ignore[no-untyped-def]
 
 
 @part
-def level_of(cu, now, missed):  # type: ignore[no-untyped-def]
+def level_of(cu, now, stage, missed):  # type: ignore[no-untyped-def]
     """Returns the level that a load waits for. Its lines are equally old, so all of them wait or none."""
     level = 0
     while level + 1 < LEVELS:
-        cu.waits[level + 1, now] += missed * cu.late[level, now]
+        cu.waits[level + 1, now] += missed * cu.late[stage, level, now]
         if cu.waits[level + 1, now] < missed:
             break
         level += 1
@@ -219,15 +219,22 @@ def queue_atomic(cu, now, begin, missed):  # type: ignore[no-untyped-def]
 
 
 @part
-def serve(cu, inst, now, begin, through, missed, tally):  # type: ignore[no-untyped-def]
-    """Returns when requests that missed the first cache are served. through: clocks that they took to coalesce."""
+def stage_of(cu, work, index):  # type: ignore[no-untyped-def]
+    """Returns 0 if a wave's workgroup is in the CU's first round, and 1 in later ones."""
+    return 0 if cu.groups[index // work.waves].number < len(cu.groups) else 1
+
+
+@part
+def serve(cu, inst, now, stage, begin, through, missed, tally):  # type: ignore[no-untyped-def]
+    """Returns when requests that missed the first cache are served. stage: see `stage_of`; through: clocks that they took to
+    coalesce."""
     vmem, config, is_store = cu.vmem[0], cu.config[0], inst.flags & STORE != 0
     short = inst.kind == Kind.SMEM or inst.flags & (STORE | ATOMIC)
     moved = missed * (config.store_line if short else config.line)
-    delay = move(cu, now, begin, through, moved, is_store, tally)
+    delay = move(cu, now, stage, begin, through, moved, is_store, tally)
     if inst.flags & ATOMIC:
         delay = max(delay, queue_atomic(cu, now, begin, missed) - through)
-    level = 0 if is_store else level_of(cu, now, missed)
+    level = 0 if is_store else level_of(cu, now, stage, missed)
     if level + 1 == LEVELS:
         ahead = config.burst / config.miss_rate
         vmem.miss_free = max(vmem.miss_free, begin - ahead) + moved / config.miss_rate
@@ -250,7 +257,7 @@ def issue_vmem(cu, work, inst, index, now, time, simd, tally):  # type: ignore[n
     issue.free[simd * UNITS + Unit.VMEM] = max(issue.free[simd * UNITS + Unit.VMEM], time + SLOT)
     end = begin + through + config.cache_latency
     if missed > 0:
-        end = serve(cu, inst, now, begin, through, missed, tally)
+        end = serve(cu, inst, now, stage_of(cu, work, index), begin, through, missed, tally)
     known = completion(cu, inst, index, now, time, end)
     if inst.flags & COUNTS_VM:
         known = count(out.vm, known, now)
@@ -271,7 +278,7 @@ def issue_smem(cu, work, inst, index, now, time, slot, tally):  # type: ignore[n
     end = time + (config.scalar_hit if cu.scalar_seen[now] else config.latency[0])
     cu.issue[0].free[slot + Unit.SCALAR], cu.scalar_seen[now] = time + SLOT, 1
     if missed > 0:
-        end = serve(cu, inst, now, time, 0, missed, tally)
+        end = serve(cu, inst, now, stage_of(cu, work, index), time, 0, missed, tally)
         tally[Tally.SCALAR_BYTES] += missed * config.store_line
     known = completion(cu, inst, index, now, time, end)
     if inst.flags & COUNTS_LGKM and known > out.scalar_time:

@@ -211,3 +211,18 @@ def test_without_room_to_restore_memory_a_launch_is_not_timed(monkeypatch: pytes
     with pytest.raises(LaunchError, match="all memory that kernels may write is copied, to restore it"):
         kernel.time(1, 64, [buffer])
     assert kernel.launch(1, 64, [buffer]).instructions
+
+
+@pytest.mark.slow
+def test_the_next_round_is_sampled_if_workgroups_are_cut() -> None:
+    """A round of MI250X is 104 CUs with two workgroups of 16 waves, whose loop is too long to be traced to its end."""
+    kernel, buffer = kernel_on_words(LOOP.replace("s_and_b32 s7, s2, 1", "s_movk_i32 s7, 0x3ff"), 1 << 17)
+    places = 104 * 2
+
+    def found(groups: int) -> tuple[list[int], list[int]]:
+        sampled = kernel.time(groups, 1024, [buffer]).sampled
+        return [trace.group for trace in sampled.beginnings], [trace.group for trace in sampled.later]
+
+    assert found(places) == (list(range(places)), [])
+    begun, later = found(2 * places - 8)
+    assert begun == list(range(places)) and later == list(range(places, 2 * places - 8))

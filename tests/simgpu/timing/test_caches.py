@@ -11,8 +11,9 @@ import pytest
 from simgpu import hardware
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing.caches import Shares, Warm, first_caches, shares
+from simgpu.timing.caches import NextRound, Shares, Warm, first_caches, shares
 from simgpu.timing.code import columns
+from simgpu.timing.footprint import reach_of
 from simgpu.timing.gpu import MOST_LOAD, STEADY_LOAD, Load, settle
 from simgpu.timing.trace import Trace
 
@@ -305,3 +306,30 @@ def test_lines_that_the_l2s_no_longer_hold_do_not_move() -> None:
     """An XCD loads 12 MB, and its L2 has 4."""
     found = served([streaming(group, 0, 12 << 10) for group in range(2)], "stored")
     assert found.moved[0] == pytest.approx(0.0, abs=1e-3) and found.past[0, 0] == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("share", "l2s", "kept"), [(1.0, 0.2, 1.0), (0.5, 0.2, 1.0), (1.0, 1.0, 0.5), (1.0, 3.0, 0.0)])
+def test_a_later_round_finds_lines_of_the_one_before_in_its_xcds_l2(share: float, l2s: float, kept: float) -> None:
+    """Beginnings of 64 workgroups load 16 lines each, and those of the next round a part of the same. l2s: bytes that a round of an
+    XCD accesses, divided by those of L2: at 1, sets with more lines than ways lose all, half of them (Poisson)."""
+    chip, row = hardware.target("mi300x"), pipelines(ARCH)
+    code = columns({0: (LOAD, 1)}, 1, row)
+    count, shared = 64, int(16 * share)
+    first = [streaming(group, 16 * LINES * group, 16) for group in range(count)]
+    own = [np.concatenate([one.lines[: LINES * shared], (1 << 20) + one.lines[LINES * shared :]]) for one in first]
+    later = [replace(trace, lines=lines) for trace, lines in zip(first, own, strict=True)]
+    elsewhere = [replace(trace, group=trace.group + 1) for trace in first]
+    whole = streaming(0, 0, round(16 * l2s * chip.l2_bytes / (count / chip.xcds * 16 * LINES * 64)))
+    reach = reach_of(2 * count, [whole], first, code, row.l2_line, 1e12, same=False)
+
+    def found(after: list[Trace]) -> tuple[float, float]:
+        given = first_caches([*first, *after], code, row, 1, [-1] * (2 * count))
+        made = shares(
+            first, given[:count], code, chip, row, 1, False, reach=reach, after=NextRound(after, given[count:], count, 2.0)
+        )
+        assert made.rounds and made.rounds[0][0, 0, 0] == pytest.approx(1.0)
+        assert made.past[0, 0] == pytest.approx(made.rounds[0][:, 0, 0].mean())  # two rounds
+        return made.rounds[0][1, 0, 0], made.rounds[1][1, 0, 0]
+
+    assert found(later) == pytest.approx((1 - share * kept, 1 - share * kept), abs=0.06)
+    assert found(elsewhere) == pytest.approx((1.0, 1.0), abs=0.01)

@@ -223,3 +223,21 @@ def test_valu_goes_on_beside_a_transcendental() -> None:
     assert mixed == pytest.approx(alone, rel=0.05)
     assert both == pytest.approx(2 * alone, rel=0.05)
     assert run([Issue(Unit.VALU, clocks=16), *[valu] * 3], 50).clocks == pytest.approx(alone * 28 / 16, rel=0.05)
+
+
+def test_only_the_first_round_waits_for_what_it_finds_nowhere_else() -> None:
+    """Three workgroups follow each other on a CU. All loads of the first wait for memory, those of later ones for L2."""
+    row = replace(pipelines("gfx942"), code_stream=0, start=0)
+    code = columns({0: (LOAD, 1), 1: (wait(vm=0), 1), 2: (END, 1)}, 3, row)
+    steps, starts = np.array([0, 1] * 8 + [2]), np.zeros(1, np.int64)
+    work = state.Work(steps, starts, starts + len(steps), np.full((8, 3), (4, 1, 1), np.int32), starts, 1, np.zeros(3, np.int64))
+    config, nothing = quiet_config(row, Mechanisms(), MHZ, (0.0, 0.0)), np.zeros((2, 3))
+    rounds = np.zeros((2, 2, 3)), np.stack([np.ones((2, 3)), nothing])
+
+    def ends(late: np.ndarray, rounds: tuple[np.ndarray, np.ndarray] | None) -> list[int]:
+        traffic = Shares(nothing, late, nothing[0], rounds)
+        return np.diff(cu.run_cu(code, work, 1, np.zeros(1, np.int64), traffic, config).ends, prepend=0).tolist()
+
+    (far, *_), (near, *_) = ends(np.ones((2, 3)), None), ends(nothing, None)
+    assert far > 2 * near
+    assert ends(nothing, rounds) == [far, near, near]

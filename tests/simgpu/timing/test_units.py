@@ -99,7 +99,7 @@ def test_bytes_take_the_rate_of_each_level_and_of_what_it_passes_on() -> None:
     cu.past[:] = ((0.5,), (0.25,))
     tally = np.zeros(len(Tally))
     for _ in range(8):
-        units.move(cu, 0, 0, 0, 256, False, tally)
+        units.move(cu, 0, 0, 0, 0, 256, False, tally)
     assert tally[Tally.L2_BYTES] == 2048 and tally[Tally.MALL_BYTES] == 1024 and tally[Tally.HBM_BYTES] == 256
     assert cu.vmem["level_free"][0].tolist() == [2048 / 64, 1024 / 16, 256 / 4]
 
@@ -108,11 +108,11 @@ def test_a_store_leaves_l2_when_another_line_needs_its_place() -> None:
     cu, _ = idle(ALU, rate=(64.0, 16.0, 4.0), burst=0.0, room=1024.0)
     cu.past[:] = ((1.0,), (0.5,))
     tally = np.zeros(len(Tally))
-    assert max(units.move(cu, 0, 0, 0, 256, True, tally) for _ in range(4)) < 1e-3
+    assert max(units.move(cu, 0, 0, 0, 0, 256, True, tally) for _ in range(4)) < 1e-3
     assert cu.vmem["level_free"][0].tolist()[1:] == [0, 0] and cu.vmem["changed"][0].tolist() == [0, 1024, 512]
-    assert units.move(cu, 0, 0, 0, 1024, True, tally) == 512 / 4  # half of all lines leave, and half of these bytes go to memory
+    assert units.move(cu, 0, 0, 0, 0, 1024, True, tally) == 512 / 4  # half of all lines leave, and half of these bytes go to memory
     assert cu.vmem["level_free"][0].tolist()[1:] == [1024 / 16, 512 / 4]
-    assert units.move(cu, 0, 0, 0, 1024, False, tally) == (512 + 512 + 256) / 4  # a load's lines also replace changed ones
+    assert units.move(cu, 0, 0, 0, 0, 1024, False, tally) == (512 + 512 + 256) / 4  # a load's lines also replace changed ones
     assert cu.vmem["changed"][0].tolist() == [0, 512, 256]
 
 
@@ -122,7 +122,7 @@ def test_each_byte_is_served_or_still_in_l2(moves: list[tuple[bool, int]], room:
     cu.past[:] = ((1.0,), (0.25,))
     tally = np.zeros(len(Tally))
     for is_store, nbytes in moves:
-        units.move(cu, 0, 0, 0, 4 * nbytes, is_store, tally)
+        units.move(cu, 0, 0, 0, 0, 4 * nbytes, is_store, tally)
     served = cu.vmem["level_free"][0] * [64, 16, 4]
     asked = tally[Tally.L2_BYTES : Tally.L2_BYTES + 3]
     assert served[1:] + cu.vmem["changed"][0][1:] == pytest.approx(asked[1:])
@@ -137,13 +137,13 @@ def test_each_byte_is_served_or_still_in_l2(moves: list[tuple[bool, int]], room:
 def test_a_load_waits_for_the_level_that_serves_it(late: tuple[float, float], level: int) -> None:
     cu, _ = idle(ALU)
     cu.late[:] = np.array(late)[:, None]
-    assert [units.level_of(cu, 0, 4) for _ in range(3)] == [level] * 3
+    assert [units.level_of(cu, 0, 0, 4) for _ in range(3)] == [level] * 3
 
 
 def test_half_of_the_loads_wait_where_half_of_the_requests_do() -> None:
     cu, _ = idle(ALU)
-    cu.late[0], cu.late[1] = 0.5, 0.0
-    assert [units.level_of(cu, 0, 4) for _ in range(4)] == [0, 1, 0, 1]
+    cu.late[:, 0], cu.late[:, 1] = 0.5, 0.0
+    assert [units.level_of(cu, 0, 0, 4) for _ in range(4)] == [0, 1, 0, 1]
 
 
 # -- counters ------------------------------------------------------------------------------------
@@ -291,6 +291,6 @@ def test_lines_that_move_between_xcds_hold_the_infinity_cache() -> None:
     """Each byte takes a clock of its own and, of the half that moves, three more."""
     cu, _ = idle(ALU, rate=(1e9, 1.0, 1e9), burst=0.0, line_move=6.0)
     cu.past[0], tally = 1.0, np.zeros(len(Tally))
-    assert units.move(cu, 0, 0, 0, 64, False, tally) == pytest.approx(64)
+    assert units.move(cu, 0, 0, 0, 0, 64, False, tally) == pytest.approx(64)
     cu.moved[0] = 0.5
-    assert units.move(cu, 0, 0, 0, 64, False, tally) == pytest.approx(64 + 64 * 4)
+    assert units.move(cu, 0, 0, 0, 0, 64, False, tally) == pytest.approx(64 + 64 * 4)

@@ -67,6 +67,25 @@ def test_sums_of_16_bits_are_rounded_once(function: Any, dtype: str) -> None:
     torch.testing.assert_close(got.double(), want, atol=5e-5, rtol=torch.finfo(x.dtype).eps, equal_nan=True)
 
 
+def _bagged(rows: Any) -> Any:
+    """Returns the means of bags of 25 rows."""
+    places = torch.arange(len(rows), device=rows.device)
+    return functional.embedding_bag(places.view(-1, 25), rows, mode="mean")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("function", [
+    lambda x: functional.log_softmax(x, 1), lambda x: functional.softmax(x, 0), _gradient(lambda x: functional.glu(x, 1)),
+    torch.erf, lambda x: x.clone().erf_(), _bagged,
+])  # fmt: skip
+def test_results_of_16_bits_are_the_nearest_ones(function: Any, dtype: str) -> None:
+    torch.manual_seed(7)
+    x = torch.randn(200, 600).to(getattr(torch, dtype))
+    got, want = function(x.cuda()).cpu().double(), function(x.double())
+    unit = torch.finfo(x.dtype).eps * want.abs().clamp(min=torch.finfo(x.dtype).tiny).log2().floor().exp2()
+    assert float(((got - want).abs() / unit).max()) < 0.52
+
+
 @pytest.mark.parametrize("mixed", [False, True])
 def test_batch_norm_s_statistics_are_f32_and_its_running_ones_are_updated(mixed: bool) -> None:
     """As MIOpen's, whose weights may be f32. The gradient of the weight is a sum of 4000 terms that cancel."""

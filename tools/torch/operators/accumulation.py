@@ -28,15 +28,17 @@ NORMS = frozenset((
     "aten::_native_batch_norm_legit.no_stats",
 ))  # fmt: skip
 BATCH_NORM_BACKWARD = "aten::native_batch_norm_backward"
-# Sums and weighted means whose steps the CPU rounds: PyTorch's CUDA kernels have accscalar_t or opmath_t, f32, there
-# (ReduceMomentKernel.cu, UpSample*.cu, Embedding.cu, DepthwiseConv2d.cu, AveragePool2d.cu, DilatedMaxPool2d.cu,
-# AdaptiveAveragePooling3d.cu, GridSampler.cu).
+# Sums, weighted means and others whose steps the CPU rounds: PyTorch's CUDA kernels have accscalar_t or opmath_t, f32, there
+# (ReduceMomentKernel.cu, UpSample*.cu, Embedding.cu, EmbeddingBag.cu, DepthwiseConv2d.cu, AveragePool2d.cu, DilatedMaxPool2d.cu,
+# AdaptiveAveragePooling3d.cu, GridSampler.cu, SoftMax.cu, ActivationGluKernel.cu, UnarySpecialOpsKernel.cu).
 SUMS = frozenset(
     f"aten::{name}" for name in (
         "prod", "prod.dim_int", "embedding_dense_backward", "convolution", "convolution_backward",
         "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d",
         "avg_pool2d_backward", "max_pool2d_with_indices_backward", "_adaptive_avg_pool3d",
         "grid_sampler_2d", "grid_sampler_2d_backward", "grid_sampler_3d", "grid_sampler_3d_backward",
+        "_softmax", "_log_softmax", "glu_backward", "erf", "erf_",
+        "_embedding_bag", "_embedding_bag_forward_only", "_embedding_bag_dense_backward",
     )
 )  # fmt: skip
 # Operators that the CPU refuses and a GPU has (PyTorch's OpInfo: dtypesIfCUDA): of 16-bit types, and of complex ones of 32 bits.

@@ -206,10 +206,9 @@ def shares(
     past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
     requests = float((asked * np.where(stored, 1, replayed.lines)).sum())
     rounds, remembered = None, 0.0
-    if len(each) > 1:
-        if after:  # workgroups of a front get the mean
-            first, later = map(fractions, each)
-            rounds = np.stack([first[0], later[0]]), np.stack([first[1], later[1]])
+    if after:  # workgroups of a front get the mean
+        first, later = map(fractions, each)
+        rounds = np.stack([first[0], later[0]]), np.stack([first[1], later[1]])
         past_share, at_first = (one[1].sum() / max(1.0, (one[0] * request).sum()) for one in (mean, each[0]))
         remembered = max(0.0, 1 - past_share / at_first) if at_first else 0.0
     return Shares(past, late, moved, rounds, l2_bytes, past_l2, hbm, requests, remembered, of_an_xcd)

@@ -311,7 +311,8 @@ def _replay(
     replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, how, whole, reach=reach)
     traffic = replay(after=after)
     if sampled.front:
-        traffic = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
+        later = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
+        traffic = replace(later, remembered=max(0.0, 1 - later.past_share / traffic.past_share) if traffic.past_share else 0.0)
     return found, traffic
 
 

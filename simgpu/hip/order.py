@@ -24,6 +24,7 @@ from simgpu.hip.record import CallFinding
 HOST = 0  # as a stream: what the host does at once
 MOST = 4096  # works that are remembered; older ones are forgotten
 FEW = 64  # streams whose tickets are kept though they have no work
+SIGNALS = 64  # latest launches that may have told the host something
 GAP = 1 << 16  # bytes between allocations, at least
 
 Clock = dict[int, int]  # by stream: tickets up to this one come before
@@ -202,7 +203,7 @@ class WorkOrder:
         self._known = True  # False if values in memory order streams
         self._histories: defaultdict[int, StreamHistory] = defaultdict(StreamHistory)
         self._host: Clock = {}
-        self._signals: list[StreamWork] = []  # launches whose stores the host may have polled
+        self._signals: deque[StreamWork] = deque(maxlen=SIGNALS)  # launches whose stores the host may have polled
         self._made = 0  # works so far
         self._works = WorkTable()  # works whose bytes are known
         self._of_stream: defaultdict[int, deque[StreamWork]] = defaultdict(deque)  # these by stream, by ticket
@@ -318,7 +319,8 @@ class WorkOrder:
         if done:
             self._works.remove(done)
         if not waiting:
-            self._signals = [signal for signal in self._signals if signal.ticket > self._host.get(signal.stream, 0)]
+            kept = (signal for signal in self._signals if signal.ticket > self._host.get(signal.stream, 0))
+            self._signals = deque(kept, SIGNALS)
         live = {*self._of_stream, *(stream for stream, _ in self._open), *([self._last.stream] if self._last else [])}
         if len(self._host) > 2 * len(live) + FEW:
             self._host = of_streams(self._host, live)

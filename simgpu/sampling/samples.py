@@ -81,8 +81,8 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
         steps, cut = _steps_of_beginnings(wholes, launch, together, places)
         # Around the longest workgroup, because those at the edges of the launch may have less to do.
         longest = max(wholes, key=lambda one: one.executed).group
-        after = min(together, launch.groups - places) if cut and not told.shared_by else 0  # workgroups of the next round
-        last = launch.groups - (places + after if after > 0 else together)
+        after = min(together, max(0, launch.groups - places)) if cut and not told.shared_by else 0  # workgroups of the next round
+        last = launch.groups - (places + after if after else together)
         begun = min(max(0, longest - together // 2), last) // chip.xcds * chip.xcds
         beginnings = _round(sampling, begun, together, steps)
         later = _next_round(sampling, begun + places, after, steps)
@@ -178,7 +178,7 @@ def _round(sampling: Sampling, first: int, together: int, steps: int) -> list[St
 def _next_round(sampling: Sampling, first: int, count: int, steps: int) -> list[Streams]:
     """Runs the beginnings of `count` workgroups from `first` on; none if they wait for others."""
     try:
-        return _round(sampling, first, max(0, count), steps)
+        return _round(sampling, first, count, steps)
     except Deadlock:
         return []
 

@@ -209,9 +209,13 @@ def shares(
     if after:  # workgroups of a front get the mean
         first, later = map(fractions, each)
         rounds = np.stack([first[0], later[0]]), np.stack([first[1], later[1]])
-        past_share, at_first = (one[1].sum() / max(1.0, (one[0] * request).sum()) for one in (mean, each[0]))
-        remembered = max(0.0, 1 - past_share / at_first) if at_first else 0.0
+        remembered = remembered_share(*(one[1].sum() / max(1.0, (one[0] * request).sum()) for one in (mean, each[0])))
     return Shares(past, late, moved, rounds, l2_bytes, past_l2, hbm, requests, remembered, of_an_xcd)
+
+
+def remembered_share(mean: float, first: float) -> float:
+    """Returns `Shares.remembered`. mean, first: bytes past L2 for each byte requested from it, of all rounds and of the first."""
+    return max(0.0, 1 - mean / first) if first else 0.0
 
 
 def _after_launches(
@@ -324,9 +328,10 @@ def _replay_all(
     footprints = footprints_of(requests, groups[: first + 1], len(known), count) if warm or after else (nothing, nothing)
     together = min(first, front.together) if front else first
     caches = fresh()
+    seen = caches.seen.copy()  # before the launch
     cold = replay(caches, *turns(requests.starts, groups[: together + 1]))
     if after:
-        later = replay(caches.after_a_round(fresh().seen), *turns(requests.starts, groups[first:]))
+        later = replay(caches.after_a_round(seen), *turns(requests.starts, groups[first:]))
         kept = _kept_fraction(reach.of(footprints[1], after.together), chip, row)
         return Replayed([cold, _with_losses(later, cold, kept) * first / len(after.traces)], after.rounds, footprints, each)
     if front is None or table is None or len(traces) <= together:

@@ -24,6 +24,7 @@ from simgpu.timing.caches import (
     changed_fractions,
     first_caches,
     moved_bytes,
+    remembered_share,
     shares,
     written_fraction,
 )  # fmt: skip
@@ -312,7 +313,7 @@ def _replay(
     traffic = replay(after=after)
     if sampled.front:
         later = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
-        traffic = replace(later, remembered=max(0.0, 1 - later.past_share / traffic.past_share) if traffic.past_share else 0.0)
+        traffic = replace(later, remembered=remembered_share(later.past_share, traffic.past_share))
     return found, traffic
 
 

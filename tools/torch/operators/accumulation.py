@@ -31,7 +31,7 @@ BATCH_NORM_BACKWARD = "aten::native_batch_norm_backward"
 # Sums, weighted means and others whose steps the CPU rounds: PyTorch's CUDA kernels have accscalar_t or opmath_t, f32, there
 # (ReduceMomentKernel.cu, UpSample*.cu, Embedding.cu, EmbeddingBag.cu, DepthwiseConv2d.cu, AveragePool2d.cu, DilatedMaxPool2d.cu,
 # AdaptiveAveragePooling3d.cu, GridSampler.cu, SoftMax.cu, ActivationGluKernel.cu, UnarySpecialOpsKernel.cu).
-SUMS = frozenset(
+STEPS_IN_F32 = frozenset(
     f"aten::{name}" for name in (
         "prod", "prod.dim_int", "embedding_dense_backward", "convolution", "convolution_backward",
         "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d",
@@ -59,7 +59,7 @@ REFUSED_COMPLEX = frozenset(
         *(f"pow.{kind}" for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")),
     )
 )  # fmt: skip
-IN_F32 = PRODUCTS | NORMS | {f"{name}_backward" for name in NORMS} | SUMS | REFUSED | REFUSED_COMPLEX
+IN_F32 = PRODUCTS | NORMS | {f"{name}_backward" for name in NORMS} | STEPS_IN_F32 | REFUSED | REFUSED_COMPLEX
 NARROW = (torch.float16, torch.bfloat16)
 WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 _FLUSHES = "gfx90a"

@@ -31,6 +31,16 @@ PROCESSOR = frozenset([
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
 ])  # fmt: skip
 
+# A sum of products of words, which hosts that have VPDPBUSD add by VPDPWSSD: LLVM's types of the words and the sum, and the name.
+DOT = """
+declare {1} @llvm.x86.{2}({0}, {0})
+define {1} @f({0} %x, {0} %y, {1} %z) {{
+  %p = call {1} @llvm.x86.{2}({0} %x, {0} %y)
+  %s = add {1} %p, %z
+  ret {1} %s
+}}
+"""
+
 
 @dataclass(frozen=True)
 class Host:
@@ -44,6 +54,7 @@ class Host:
     vector_bits: int  # of the widest vector register that LLVM uses for f32: 512, 256 or 128
     word_lanes: int  # 16-bit integers that one of x86's instructions adds: 32 with AVX-512 BW, 16 with AVX2, 0 with less
     shuffles_bytes: bool  # x86's PSHUFB takes whole vector registers: AVX2, or AVX-512 BW where registers have 512 bits
+    dots_bytes: bool  # x86's VPDPBUSD adds products of bytes, in registers of `word_lanes`: AVX-512 VNNI, AVX-VNNI
     converts_half: bool  # f16 to f32 and back are instructions, not functions of a library: F16C, AArch64
 
     @property
@@ -85,13 +96,16 @@ def ask(triple: str = "", cpu: str = "", features: str | None = None) -> Host:
     vector_bits = next((bits for name, bits in (("zmm", 512), ("ymm", 256)) if f"vaddps\t%{name}" in floats), 128)
     words = assembly("define <32 x i16> @f(<32 x i16> %x) { %y = add <32 x i16> %x, %x ret <32 x i16> %y }")
     word_lanes = next((lanes for name, lanes in (("zmm", 32), ("ymm", 16)) if f"vpaddw\t%{name}" in words), 0)
+    multiply = {32: "avx512.pmaddw.d.512", 16: "avx2.pmadd.wd"}.get(word_lanes, "")
+    dot = DOT.format(f"<{word_lanes} x i16>", f"<{word_lanes // 2} x i32>", multiply)
+    dots_bytes = bool(multiply) and "vpdpwssd" in assembly(dot)
     order = ", ".join(f"i32 {byte ^ 1}" for byte in range(32))
     shuffle = f"%y = shufflevector <32 x i8> %x, <32 x i8> undef, <32 x i32> <{order}>"
     shuffled = "vpshufb" in assembly(f"define <32 x i8> @f(<32 x i8> %x) {{ {shuffle} ret <32 x i8> %y }}")
     half = assembly("define float @f(half %x) { %y = fpext half %x to float ret float %y }")
     return Host(
         ".".join(map(str, llvm.llvm_version_info)), triple, cpu, features, str(machine.target_data), vector_bits, word_lanes,
-        shuffled and vector_bits == 16 * word_lanes, "__extendhfsf2" not in half,
+        shuffled and vector_bits == 16 * word_lanes, dots_bytes, "__extendhfsf2" not in half,
     )  # fmt: skip
 
 

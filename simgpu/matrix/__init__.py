@@ -4,6 +4,7 @@
     operand_cache.py  caches decoded operands for later instructions that read the same bits
     sums.py           loops over the lanes of D; pairwise sums (CDNA1, CDNA2)
     i8.py             i8 products, two steps of k at a time
+    i8_quads.py       four steps at a time, straight from the registers
     cdna3/            sums of CDNA3 and later: f16, bf16, xf32 and narrower elements
     lane_groups.py    f32 and f64 elements of 16 lanes, in registers and as host vectors
     ring.py           exact sums of elements of a ring

@@ -43,6 +43,20 @@ def stack(frame: Frame, nbytes: int) -> Any:
     return opaque(frame, slot)
 
 
+def copy_registers(source: Any, target: Any, registers: int) -> None:
+    """Copies registers from one pointer to another."""
+    block = ir.VectorType(I32, GROUP)
+    for at in range(0, registers * ROW, 64):
+        target.at(at).store(source.at(at).load(block, 64), 64)
+
+
+def copy_of(frame: Frame, pointer: Any, registers: int) -> Any:
+    """Returns a pointer to a copy of registers on the handler's stack."""
+    copied = stack(frame, registers * ROW)
+    copy_registers(pointer, copied, registers)
+    return copied
+
+
 def elements(pointer: Any, places: np.ndarray, scalar: ir.Type) -> IrValue:
     """Loads a vector of the elements at `places` (row·64 + lane): broadcast, plain load or shuffle.
 

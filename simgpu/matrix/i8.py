@@ -1,6 +1,7 @@
-"""Emits i8 sums: products of 16-bit integers, two steps of the sum in each 32-bit lane of the host (x86's VPMADDWD).
+"""Emits sums of products of 16-bit integers, two steps of the sum in each 32-bit lane of the host (x86's VPMADDWD), and i8 sums.
 
-The elements of steps 2s and 2s + 1 must be in consecutive rows of a lane, as elements of at most 16 bits are.
+The elements of steps 2s and 2s + 1 must be in consecutive rows of a lane, as elements of at most 16 bits are. i8 elements need not
+be spread at all if the host adds four products of bytes in each lane (`i8_quads`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from simgpu.machine.host import host
 from simgpu.machine.intrinsics import sadd_sat
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I16, I32, IrValue, join_vectors
-from simgpu.matrix.fragments import GROUP, Spread
+from simgpu.matrix.fragments import GROUP, Spread, copy_of
+from simgpu.matrix.i8_quads import BYTES, quad_places, sum_quads
 from simgpu.matrix.operand_cache import CacheEntry
 from simgpu.matrix.sums import VI, Accumulator, Groups
 
@@ -69,16 +71,20 @@ def _add_products(left: IrValue, right: IrValue) -> IrValue:
     return join_vectors(sums, GROUP)[0]
 
 
-def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: bool) -> None:
-    """Emits i8: exact products and sum, added to C with wrap or saturation."""
-    summed = products(groups, a, b)
-    steps = list(range(groups.walk.steps))
+def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: bool, aliased: bool) -> None:
+    """Emits i8: exact products and sum, added to C with wrap or saturation. aliased: D overlaps A or B."""
 
-    def sum_group(group: Any) -> None:
-        total, old = summed(group, steps), c.load(group, VI)
+    def add(group: Any, total: Any) -> None:
+        old = c.load(group, VI)
         c.store(group, sadd_sat(old, total) if clamp else old + total)
 
-    groups.run(sum_group)
+    if (quads := quad_places(groups)) is not None:
+        left, right = (copy_of(a.frame, part.registers, part.rows // BYTES) if aliased else part.registers for part in (a, b))
+        sum_quads(groups, quads, left, right, add)
+        return
+    summed = products(groups, a, b)
+    steps = list(range(groups.walk.steps))
+    groups.run(lambda group: add(group, summed(group, steps)))
 
 
 def products(groups: Groups, a: Spread, b: Spread, paired: bool = True) -> Callable[[Any, list[int]], Any]:

@@ -22,11 +22,11 @@ from simgpu.matrix.cdna3.fast import FastSum
 from simgpu.matrix.cdna3.general import GeneralSum
 from simgpu.matrix.cdna3.scales import Scales
 from simgpu.matrix.fma_tile import emit_one, selections
-from simgpu.matrix.fragments import GROUP, Spread, stack, walk_of
+from simgpu.matrix.fragments import GROUP, Spread, copy_of, copy_registers, stack, walk_of
 from simgpu.matrix.i8 import integer_sum
 from simgpu.matrix.lane_groups import LANE_GROUPS
 from simgpu.matrix.ring import ElementSpread, element_sum, lanes_of
-from simgpu.matrix.sums import VI, Accumulator, Groups, PairwiseSum
+from simgpu.matrix.sums import Accumulator, Groups, PairwiseSum
 from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 C_TYPE = {"f64": t.f64, "f32": t.f32, "i32": t.i32}
@@ -116,7 +116,7 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     if isinstance(a, ElementSpread) and isinstance(b, ElementSpread):
         element_sum(groups, c, a, b, _scales(frame, inst, places, row))
     elif row.cd_type == "i32":
-        integer_sum(groups, c, a, b, bool(inst.mods.get("clamp")))
+        integer_sum(groups, c, a, b, bool(inst.mods.get("clamp")), places.aliased)
     elif not exact:
         size = 2 if row.a_type == "bf16" and not row.mnemonic.endswith("_1k") else 4
         PairwiseSum(groups, c, a, b, size, flush=row.target == "gfx90a").emit()
@@ -133,7 +133,7 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
         else:
             general_path()
         if places.aliased:
-            _copy(c.d, frame.operand(places.d.slot), places.d.bits // 32)
+            copy_registers(c.d, frame.operand(places.d.slot), places.d.bits // 32)
 
 
 def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> Scales | None:
@@ -153,18 +153,7 @@ def _index_row(frame: Frame, places: MatrixPlaces) -> Any:
     """Returns a copy of the sparse indices: D may be written before they are used."""
     if places.index is None:
         return None
-    return _copy_of(frame, frame.operand(places.index.slot), 1)
-
-
-def _copy_of(frame: Frame, pointer: Any, registers: int) -> Any:
-    copy = stack(frame, registers * ROW)
-    _copy(pointer, copy, registers)
-    return copy
-
-
-def _copy(source: Any, target: Any, registers: int) -> None:
-    for at in range(0, registers * ROW, 64):
-        target.at(at).store(source.at(at).load(VI, 64), 64)
+    return copy_of(frame, frame.operand(places.index.slot), 1)
 
 
 def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces, aside: bool) -> Accumulator:
@@ -175,7 +164,7 @@ def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces, aside: bool
         return Accumulator(groups, None, load_scalar(frame, places.c), d)
     c = frame.operand(places.c.slot)
     if places.aliased and not aside:
-        c = _copy_of(frame, c, places.c.bits // 32)
+        c = copy_of(frame, c, places.c.bits // 32)
     return Accumulator(groups, c, None, d)
 
 
@@ -183,7 +172,7 @@ def _emit_float(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     def readable(place: OperandPlace, copied: bool) -> Any:
         """Returns a pointer to the registers, or to a copy of them if D may overwrite them."""
         pointer = frame.operand(place.slot)
-        return _copy_of(frame, pointer, place.bits // 32) if copied else pointer
+        return copy_of(frame, pointer, place.bits // 32) if copied else pointer
 
     lanes = lanes_of(frame, row_of(inst).cd_type)
     a, b = (readable(place, places.aliased and not lanes.spreads) for place in (places.a, places.b))

@@ -31,7 +31,7 @@ def first_of_chunks(steps: np.ndarray, size: int) -> np.ndarray:
     return steps[::size] - steps[0]
 
 
-def _separate(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def separate(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Splits offsets (groups, steps) into a part of each step plus a part of each group."""
     steps, groups = offsets[0], offsets[:, 0] - offsets[0, 0]
     assert (offsets == groups[:, None] + steps).all(), "lanes of D move A and B alike at every k"
@@ -49,14 +49,15 @@ class Groups:
         # Bytes from the requested elements of A, B and so on to those of the current chunk: within `run_chunks`.
         self.moved: list[Any] | None = None
         if walk.regular:
-            self.a_steps, self.a_groups = _separate(walk.a[..., 0] * 4)
-            self.b_steps, self.b_groups = _separate(walk.b[..., 0] * 4)
-            self.a_table = self._table(self.a_groups)
-            self.b_table = self._table(self.b_groups)
+            self.a_steps, self.a_groups = separate(walk.a[..., 0] * 4)
+            self.b_steps, self.b_groups = separate(walk.b[..., 0] * 4)
+            self.a_table = self.table(self.a_groups)
+            self.b_table = self.table(self.b_groups)
             if walk.index is not None:
                 self.chosen = self._sparse_offsets(walk.index)
 
-    def _table(self, values: np.ndarray) -> Any:
+    def table(self, values: np.ndarray) -> Any:
+        """Returns a constant array of i32, for `entry`."""
         kind = ir.ArrayType(I32, values.size)
         name = self.frame.module.get_unique_name("table")
         table = ir.GlobalVariable(self.frame.module, kind, name)
@@ -146,7 +147,7 @@ class Groups:
         count = len(offsets[0])
         if count == 1:
             return body(state)
-        tables = [self._table(o) for o in offsets]
+        tables = [self.table(o) for o in offsets]
 
         def run_chunk(chunk: Any, *carried: Any) -> list[Any]:
             self.moved = [self.entry(table, chunk) for table in tables]

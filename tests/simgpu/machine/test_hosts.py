@@ -35,15 +35,20 @@ from tests.support.places import PYTHON_PATH, ROOT
 X86 = platform.machine() in ("x86_64", "AMD64")
 AARCH64, LINUX64 = "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"
 COMMON = ["floats", "rounded up", "lds"]
-# AVX2, FMA and F16C; then SSE4.2 and none of these.
-CPUS = {"haswell": [*COMMON, "gemm f16 gfx942", "matrices"], "nehalem": [*COMMON, "gemm f64", "gemm i8"]}
+# AVX2, FMA and F16C; that and AVX-VNNI; then SSE4.2 and none of these.
+CPUS = {
+    "haswell": [*COMMON, "gemm f16 gfx942", "gemm i8", "matrices"],
+    "alderlake": ["gemm i8", "matrices"],
+    "nehalem": [*COMMON, "gemm f64", "gemm i8"],
+}
+NEEDED = {"haswell": "avx2", "alderlake": "avxvnni"}
 
 
 @pytest.mark.skipif(not X86, reason="CPU names of x86-64 hosts")
 @pytest.mark.parametrize("cpu", CPUS)
 def test_an_older_cpu_gives_the_same_bits(cpu: str) -> None:
-    if cpu == "haswell" and not llvm.get_host_cpu_features().get("avx2"):
-        pytest.skip("this host has no AVX2")
+    if cpu in NEEDED and not llvm.get_host_cpu_features().get(NEEDED[cpu]):
+        pytest.skip(f"this host has no {NEEDED[cpu]}")
     environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, "SIMGPU_HOST_CPU": cpu}
     environment.pop("SIMGPU_HOST_FEATURES", None)
     script = str(ROOT / "tests" / "support" / "host_kernels.py")
@@ -144,17 +149,18 @@ def test_abilities_are_those_of_the_cpu() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     able = {}
-    for cpu in ("nehalem", "ivybridge", "haswell", "knl", "x86-64-v4", "znver4"):
+    for cpu in ("nehalem", "ivybridge", "haswell", "alderlake", "knl", "x86-64-v4", "znver4"):
         found = ask(LINUX64, cpu)
-        able[cpu] = (found.has_wide_masks, found.word_lanes, found.converts_half)
+        able[cpu] = (found.has_wide_masks, found.word_lanes, found.dots_bytes, found.converts_half)
     assert able == {
-        "nehalem": (False, 0, False), "ivybridge": (False, 0, True), "haswell": (False, 16, True),
-        "knl": (True, 16, True), "x86-64-v4": (True, 32, True), "znver4": (True, 32, True),
+        "nehalem": (False, 0, False, False), "ivybridge": (False, 0, False, True), "haswell": (False, 16, False, True),
+        "alderlake": (False, 16, True, True), "knl": (True, 16, False, True), "x86-64-v4": (True, 32, False, True),
+        "znver4": (True, 32, True, True),
     }  # fmt: skip
     less = ask(LINUX64, "haswell", "-f16c")
     assert not less.converts_half
     arm = ask(AARCH64, "generic")
-    assert (arm.has_wide_masks, arm.word_lanes, arm.converts_half) == (False, 0, True)
+    assert (arm.has_wide_masks, arm.word_lanes, arm.dots_bytes, arm.converts_half) == (False, 0, False, True)
 
 
 def test_the_cpu_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:

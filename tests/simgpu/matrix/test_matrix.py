@@ -172,6 +172,18 @@ def test_f64_neg(name, neg):
     assert_same(row, executed(row, made, neg=neg), expected(row, made, neg=signs))
 
 
+@pytest.mark.parametrize("row", [row for row in DISTINCT if row.a_type == "i8" and not row.sparse], ids=label)
+@pytest.mark.parametrize("clamp", [0, 1])
+def test_i8_of_extremes(row, clamp):
+    """Products of the least and the greatest bytes, on a C near both ends of its range."""
+    rng = rng_of("extremes", row.mnemonic)
+    made = operands(row, rng, moderate)
+    for name in "AB":
+        made[name] = rng.choice(np.array([0x80, 0x7F, 0xFF, 0], np.uint64), made[name].shape, p=[0.6, 0.2, 0.1, 0.1])
+    made["C"] = rng.choice(np.array([0, 0x7FFFFFFF, 0x80000000, 0xFFF00000], np.uint64), made["C"].shape)
+    assert_same(row, executed(row, made, clamp=clamp), expected(row, made, clamp=bool(clamp)))
+
+
 def test_i8_saturates_with_clamp():
     row = find("v_mfma_i32_4x4x4i8", "gfx908")
     made = operands(row, rng_of("clamp"), special)

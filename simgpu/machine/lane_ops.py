@@ -8,6 +8,8 @@ result may be a tie or a denormal number; a bf16 fma is computed in f64.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,8 +21,8 @@ from simgpu.machine import intrinsics
 from simgpu.machine.byte_shuffles import selected_bytes
 from simgpu.machine.host import host
 from simgpu.machine.intrinsics import fabs
-from simgpu.machine.layout import LANES
-from simgpu.machine.values import F32, F64, I1, I16, I32, I64, IrValue, constant, undefined_value, where
+from simgpu.machine.layout import GROUP, LANES
+from simgpu.machine.values import F32, F64, I1, I16, I32, I64, IrValue, constant, plain, undefined_value, where
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 DEFAULT_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
@@ -338,10 +340,22 @@ class LLVMOps:
         if not value.lanes:
             return value.is_nan()
         half = value.lanes // 2
-        low, high = value.shuffle(range(half)), value.shuffle(range(half, value.lanes))
-        return self.builder.fcmp_unordered("uno", low, high).bitcast(ir.IntType(half)) != 0
+        found = self.builder.fcmp_unordered("uno", value.shuffle(range(half)), value.shuffle(range(half, value.lanes)))
+        # One KORTEST tests the masks of two registers, if they are not joined before.
+        masks = [found.shuffle(range(first, first + min(half, GROUP))) for first in range(0, half, GROUP)]
+        return functools.reduce(operator.or_, masks).bitcast(ir.IntType(min(half, GROUP))) != 0
+
+    def _reload(self, source: Any) -> Any:
+        """Loads a source again, if it came straight from memory: rare code would otherwise keep host registers for it."""
+        value = plain(source)
+        if (made := getattr(value, "opname", "")) == "bitcast":
+            return self.builder.bitcast(self._reload(value.operands[0]), value.type)
+        if made != "load" or not isinstance(value.type, ir.VectorType):
+            return source
+        return IrValue(self.builder, value.operands[0]).load_volatile(value.type, value.align)
 
     def _first_nan(self, type_: Type, result: Any, sources: tuple[Any, ...]) -> Any:
+        sources = tuple(self._reload(source) for source in sources)
         build, integer = self.builder, ir.IntType(type_.bits)
         chosen: Any = self.constant(integer, 0x7FC0 if type_.kind == "bfloat" else DEFAULT_NAN.get(type_.bits, 0))
         for source in reversed(sources):

@@ -206,7 +206,13 @@ class WaveFrame:
     def write_active(self, pointer: Any, part: int, value: Any, lanes: IrValue) -> None:
         """Stores <64 x i32> in the lanes of an i64 mask that usually has all of them."""
         if host().has_wide_masks:
-            self.write_row(pointer, part, value, self.lanes(lanes))
+            with self.hoist():
+                all_are_on = lanes == ALL_LANES
+            with self.build.if_else(all_are_on, likely=True) as (then, otherwise):
+                with then:
+                    self.write_row(pointer, part, value, None)
+                with otherwise:
+                    self.write_row(pointer, part, value, self.lanes(lanes))
             return
         # A blend of the old and the new value costs more than a branch around it.
         target, usual = self.row_at(pointer, part), self.build.block

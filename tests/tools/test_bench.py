@@ -19,7 +19,20 @@ from simgpu.hardware.errors import ToolchainError
 from simgpu.hardware.isa.spec import REGISTRY
 from simgpu.profile import Opcode, Profile
 from simgpu.tools.bench import exec, operator, profile
-from simgpu.tools.benchmarks import attention, blas, commands, corpus, debugger, engine, first_launch, host, rates, start, table
+from simgpu.tools.benchmarks import (
+    attention,
+    blas,
+    commands,
+    corpus,
+    debugger,
+    engine,
+    first_launch,
+    goals,
+    host,
+    rates,
+    start,
+    table,
+)
 from simgpu.tools.benchmarks import gemm as bench_gemm
 from simgpu.tools.benchmarks.blas import PIN_VARIABLES
 from simgpu.tools.benchmarks.goals import GOALS, GoalSetting, GoalValue
@@ -106,6 +119,24 @@ def test_a_row_is_printed_when_it_is_measured(capsys: Capture, monkeypatch: pyte
     assert "over goal" in shown[0] and "hip" not in shown[0]
     assert re.search(r"^hip .* 0\.50 +yes\n    a note$", shown[1], re.M) and "page" not in shown[1]
     assert re.search(r"^page .* 0\.50 +yes\n    a note\n\n2 of 2 met", last, re.M)
+
+
+def test_the_last_line_says_how_near_to_numpy_this_host_could_come() -> None:
+    row = made("gemm f32", 2.0)
+    assert row.measured is not None
+    found = replace(row, measured=replace(row.measured, detail={"least": 1.25}))
+    (line,) = table.least_lines([made("hip", 1.0), found])
+    assert line.endswith("x numpy: gemm f32 1.25")
+    assert table.least_lines([row]) == []
+
+
+@LINUX
+def test_a_product_without_its_loads_would_take_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(goals, "SIZE", 512)
+    found = GOALS[0].measure(GoalSetting(1))
+    assert found.right and found.value is not None
+    assert 0.2 * found.value < found.detail["least"] < found.value
+    assert re.search(r"; \d\d% of the time in v_ instructions$", found.note)
 
 
 def test_without_a_checkout_of_aiter_its_row_says_what_to_give(capsys: Capture) -> None:

@@ -111,8 +111,17 @@ def goals(options: Namespace) -> int:
             if options.verbose and row.goal.name == "corpus" and row.measured and row.measured.detail:
                 show(corpus_table(row.measured.detail))
         met = sum(row.document()["met"] for row in rows)
-        show(f"\n{met} of {len(rows)} met; {sum(row.seconds for row in rows):.0f} s")
+        show("", *least_lines(rows), f"{met} of {len(rows)} met; {sum(row.seconds for row in rows):.0f} s")
     return 0 if all(row.fine for row in rows) else 1
+
+
+def least_lines(rows: Sequence[GoalRow]) -> list[str]:
+    """Returns the line that says how near to numpy this host could come; none without a row that tells."""
+    least = {row.goal.name: row.measured.detail["least"] for row in rows if row.measured and "least" in row.measured.detail}
+    if not least:
+        return []
+    return ["Best possible here, if loads, stores and branches cost nothing, x numpy: "
+            + ", ".join(f"{name} {value:.3g}" for name, value in least.items())]  # fmt: skip
 
 
 def row_line(cells: Sequence[object], goals: Sequence[Goal]) -> str:

@@ -198,6 +198,23 @@ def test_a_nan_of_one_lane_is_made_quiet(mnemonic: str, one: int, signaling: int
     np.testing.assert_array_equal(case.wave.v[high], [quiet if number == lane else two for number in range(64)])
 
 
+@pytest.mark.parametrize("mods", [{}, {"op_sel": 7, "op_sel_hi": 0}], ids=["", "halves swapped"])
+@pytest.mark.parametrize("mnemonic", ["v_add_f32", "v_fma_f32", "v_fma_f64", "v_pk_fma_f16", "v_pk_fma_f32", "v_pk_mul_f32"])
+def test_a_result_with_nans_may_overwrite_a_source(mnemonic: str, mods: dict[str, int]) -> None:
+    spec = next(s for s in SPECS if s.mnemonic == mnemonic)
+    mods = mods if "packed" in spec.flags else {}
+    results = []
+    for place in ("vdst", "src0", "src1"):
+        case = Case(spec)
+        d = case.args[place]
+        case.wave.v[case.args["src1"].index, ::3] = 0x7F800001
+        case.wave.run(Instruction(spec, sorted(spec.opcodes)[-1], "e64", {**case.args, "vdst": d}, mods, size=8))
+        results.append(case.wave.v[d.index : d.index + d.count].copy())
+    assert np.isnan(results[0].view(np.float32)).any()
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
+
+
 @pytest.mark.parametrize("uniform", [False, True])
 def test_bytes_are_permuted(uniform: bool) -> None:
     """Selectors without signs and ones: those of compilers."""

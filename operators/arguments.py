@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -47,3 +48,19 @@ def expect_shape(name: str, given: ArrayLike, shape: tuple[int, ...]) -> NDArray
     if array.shape != shape:
         raise LaunchError(f"{name} has shape {array.shape}: the problem stores it as {shape}")
     return array
+
+
+def expect_arrays(reader: str, shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Returns the given arrays that have a shape, by name. LaunchError names one that is missing or of another shape."""
+    for name, shape in shapes.items():
+        if given.get(name) is None:
+            raise LaunchError(f"{reader} reads {name}, but none was given: pass one of shape {shape}")
+    return {name: expect_shape(name, given[name], shape) for name, shape in shapes.items()}
+
+
+def row_stride(name: str, given: int | None, least: int) -> int:
+    """Returns a stride of rows in elements, `least` for None. LaunchError for a stride that is shorter than a row."""
+    stride = least if given is None else positive_dimension(name, given)
+    if stride < least:
+        raise LaunchError(f"{name} = {stride} is shorter than a row of {least} elements: give {name} >= {least}")
+    return stride

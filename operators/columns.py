@@ -17,11 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.arguments import POLICIES, expect_shape, one_of, positive_dimension
+from simgpu.operators.arguments import POLICIES, expect_shape, one_of, positive_dimension, row_stride
 from simgpu.operators.compute import Array, Executor, WindowExecutor
 from simgpu.operators.error_model import UNIT_F32, gamma
 from simgpu.operators.levels import Level, Nest, TileLoop
@@ -38,7 +37,7 @@ from simgpu.operators.resources import (
     scalar_ranges,
 )
 from simgpu.operators.traffic import Counters, block_counters
-from simgpu.operators.tree import Axes, Extent, Root, TileNode, View
+from simgpu.operators.tree import Axes, Extent, TileNode, TileRoot, View
 
 TYPES = ("f32", "f16", "bf16")
 # Reduction -> its neutral element, numpy's function for it.
@@ -72,10 +71,7 @@ class ColumnProblem:
         object.__setattr__(self, "dtype", dtype(self.dtype).name)
         one_of("dtype", self.dtype, TYPES)
         one_of("reduction", self.reduce, tuple(REDUCE))
-        stride = self.n if self.ldx is None else positive_dimension("ldx", self.ldx)
-        if stride < self.n:
-            raise LaunchError(f"ldx = {stride} is shorter than a row of {self.n} elements: give ldx >= {self.n}")
-        object.__setattr__(self, "ldx", stride)
+        object.__setattr__(self, "ldx", row_stride("ldx", self.ldx, self.n))
 
     @property
     def element(self) -> DType:
@@ -198,15 +194,9 @@ def plan_columns(problem: ColumnProblem, descriptor: HardwareDescriptor, policy:
 @dataclass(frozen=True)
 class _ColumnNode(TileNode):
     plan: ColumnPlan
-    views: tuple[View, View]  # of X, and of the column's results
-
-    @property
-    def axes(self) -> Axes:
-        """Rows m and columns n of X."""
-        return {"m": self.views[0].rows, "n": self.views[0].cols}
 
     @staticmethod
-    def views_of(plan: ColumnPlan, axes: Axes) -> tuple[View, View]:  # type: ignore[override]
+    def views_of(plan: ColumnPlan, axes: Axes) -> tuple[View, View]:
         """Returns the windows of X and of what is written."""
         return View("X", axes["m"], axes["n"]), View("Y", Extent.whole(1), axes["n"])
 
@@ -248,7 +238,7 @@ class ColumnBlock(_ColumnNode):
         return (("ColumnBlock  [block / CU]", "  ".join(map(str, self.views)), lds),)
 
 
-class Columns(Root):
+class Columns(TileRoot):
     """Root of the tree of a reduction of columns, on a target under a tile policy.
 
     >>> from simgpu.operators import ColumnProblem, Columns
@@ -256,11 +246,10 @@ class Columns(Root):
     X:(108,256) Y:(1,256)
     """
 
-    def __init__(self, problem: ColumnProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
-        self.problem = problem
-        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
-        self.derivation: ColumnPlan = plan_columns(problem, self.descriptor, policy)
-        self.extents = {"m": Extent.whole(problem.m), "n": Extent.whole(problem.n)}
+    problem: ColumnProblem
+    derivation: ColumnPlan
+    below, derive = ColumnBlock, staticmethod(plan_columns)
+    lengths: ClassVar = {"m": "m", "n": "n"}
 
     @classmethod
     def of(cls, plan: ColumnPlan) -> Columns:
@@ -268,19 +257,6 @@ class Columns(Root):
         made = cls(plan.problem, plan.descriptor, plan.policy)
         made.derivation = plan
         return made
-
-    @property
-    def views(self) -> tuple[View, View]:  # type: ignore[override]
-        """Windows of X and of the results."""
-        return ColumnBlock.views_of(self.derivation, self.extents)
-
-    def on(self, descriptor: HardwareDescriptor) -> Columns:
-        """Derives the same problem and policy again for another descriptor."""
-        return Columns(self.problem, descriptor, self.derivation.policy)
-
-    def child(self, axes: Axes) -> ColumnBlock:
-        """Returns the node of a block."""
-        return ColumnBlock.of(self.derivation, axes)
 
     def fit(self, nest: Nest) -> ColumnPlan:
         """Returns the plan of other rows for a block, as near to the loops as a kernel can be."""

@@ -17,11 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.arguments import POLICIES, expect_shape, one_of, positive_dimension
+from simgpu.operators.arguments import POLICIES, expect_shape, one_of, positive_dimension, row_stride
 from simgpu.operators.compute import Array, Executor, WindowExecutor
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
@@ -35,7 +34,7 @@ from simgpu.operators.resources import (
     scalar_ranges,
 )
 from simgpu.operators.traffic import Counters, block_counters
-from simgpu.operators.tree import Axes, Extent, Root, TileNode, View
+from simgpu.operators.tree import Axes, TileNode, TileRoot, View
 
 TYPES = ("f32", "f16", "bf16", "fp8", "bf8", "i8", "i32")
 LOAD_BYTES = 16
@@ -66,10 +65,7 @@ class TransposeProblem:
         object.__setattr__(self, "dtype", dtype(self.dtype).name)
         one_of("dtype", self.dtype, TYPES)
         for name, least in (("ldx", self.n), ("ldy", self.m)):
-            stride = least if getattr(self, name) is None else positive_dimension(name, getattr(self, name))
-            if stride < least:
-                raise LaunchError(f"{name} = {stride} is shorter than a row of {least} elements: give {name} >= {least}")
-            object.__setattr__(self, name, stride)
+            object.__setattr__(self, name, row_stride(name, getattr(self, name), least))
 
     @property
     def element(self) -> DType:
@@ -176,15 +172,9 @@ def _bandwidth_row(plan: TransposePlan) -> Constraint:
 @dataclass(frozen=True)
 class _TransposeNode(TileNode):
     plan: TransposePlan
-    views: tuple[View, View]  # of X and Y
-
-    @property
-    def axes(self) -> Axes:
-        """Rows m and columns n of X."""
-        return {"m": self.views[0].rows, "n": self.views[0].cols}
 
     @staticmethod
-    def views_of(plan: TransposePlan, axes: Axes) -> tuple[View, View]:  # type: ignore[override]
+    def views_of(plan: TransposePlan, axes: Axes) -> tuple[View, View]:
         """Returns the windows of X and of what is written."""
         return View("X", axes["m"], axes["n"]), View("Y", axes["n"], axes["m"])
 
@@ -226,7 +216,7 @@ class TransposeBlock(_TransposeNode):
         return (("TransposeBlock  [block / CU]", "  ".join(map(str, self.views)), f"{WAVES} waves along n, LDS = 0"),)
 
 
-class Transpose(Root):
+class Transpose(TileRoot):
     """Root of a transpose's tree, on a target under a tile policy.
 
     >>> from simgpu.operators import Transpose, TransposeProblem
@@ -234,24 +224,10 @@ class Transpose(Root):
     X:(64,256) Y:(256,64)
     """
 
-    def __init__(self, problem: TransposeProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
-        self.problem = problem
-        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
-        self.derivation: TransposePlan = plan_transpose(problem, self.descriptor, policy)
-        self.extents = {"m": Extent.whole(problem.m), "n": Extent.whole(problem.n)}
-
-    @property
-    def views(self) -> tuple[View, View]:  # type: ignore[override]
-        """Windows of X and Y."""
-        return TransposeBlock.views_of(self.derivation, self.extents)
-
-    def on(self, descriptor: HardwareDescriptor) -> Transpose:
-        """Derives the same problem and policy again for another descriptor."""
-        return Transpose(self.problem, descriptor, self.derivation.policy)
-
-    def child(self, axes: Axes) -> TransposeBlock:
-        """Returns the node of a block."""
-        return TransposeBlock.of(self.derivation, axes)
+    problem: TransposeProblem
+    derivation: TransposePlan
+    below, derive = TransposeBlock, staticmethod(plan_transpose)
+    lengths: ClassVar = {"m": "m", "n": "n"}
 
     def fit(self, nest: Nest) -> TransposePlan:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""

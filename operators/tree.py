@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from html import escape
 from itertools import zip_longest
 from math import prod
@@ -19,6 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.levels import Level, Nest, TileLoop
@@ -149,12 +151,8 @@ class Node(ABC):
 
     level: ClassVar[Level]
     plan: Any  # the derivation, which has the tree's loops
+    axes: Axes  # extents of the axes at this node
     views: tuple[View, ...]  # the operands' windows at this node
-
-    @property
-    def axes(self) -> Axes:
-        """Extents of the axes at this node."""
-        return {}
 
     @property
     def loops(self) -> tuple[TileLoop, ...]:
@@ -216,7 +214,7 @@ class TileNode(Node):
     """
 
     plan: Any
-    views: tuple[View, ...]
+    axes: Axes
 
     below: ClassVar[Any] = None  # class of the nodes one level down; None: it is a leaf
 
@@ -225,14 +223,14 @@ class TileNode(Node):
         """Returns the operands' windows at a node with these axes."""
         raise NotImplementedError
 
-    @classmethod
-    def of(cls, plan: Any, axes: Axes) -> Self:
-        """Returns the node with these axes."""
-        return cls(plan, cls.views_of(plan, axes))
+    @cached_property
+    def views(self) -> tuple[View, ...]:  # type: ignore[override]
+        """Windows of the operands."""
+        return self.views_of(self.plan, self.axes)
 
     def child(self, axes: Axes) -> Node:
         """Returns the node one level down with these axes."""
-        made: Node = self.below.of(self.plan, axes)
+        made: Node = self.below(self.plan, axes)
         return made
 
 
@@ -249,7 +247,7 @@ class Root(Node):
     extents: Axes = {}  # noqa: RUF012  axes of the whole computation
 
     @property
-    def axes(self) -> Axes:
+    def axes(self) -> Axes:  # type: ignore[override]
         """Extents of the axes of the whole computation."""
         return self.extents
 
@@ -323,9 +321,9 @@ class Root(Node):
                 given.append(f"{entry.name}={value!r}")
         return f"<{type(self).__name__} {', '.join(given)} on {self.descriptor.name}>"
 
-    @abstractmethod
-    def on(self, descriptor: HardwareDescriptor) -> Root:
+    def on(self, descriptor: HardwareDescriptor) -> Self:
         """Derives the same problem and policy again for another descriptor."""
+        return type(self)(self.problem, descriptor, self.derivation.policy)  # type: ignore[call-arg]
 
     @property
     def plan(self) -> Any:
@@ -350,6 +348,41 @@ class Root(Node):
         """Returns the tree as text, in the form of the paper's Figure 1. ResourceError if the tiles cannot fit."""
         self.derivation.check()
         return render(self)
+
+
+class TileRoot(Root):
+    """A root with tile nodes: its axes are lengths of the problem, its views those of a node with these axes.
+
+    >>> from simgpu.operators import Softmax, SoftmaxProblem
+    >>> print(*Softmax(SoftmaxProblem(rows=64, n=1000), "mi300x").views)
+    X:(64,1000) Y:(64,1000)
+    """
+
+    below: ClassVar[Any]  # class of the blocks' nodes
+    derive: Any  # function that returns the plan of problem, descriptor and policy
+    refit: Any  # function that returns the plan of other loops, of a plan and the loops of each level
+    lengths: ClassVar[Mapping[str, str]] = {}  # axis -> the problem's attribute with its length
+
+    def __init__(self, problem: Any, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
+        self.problem = problem
+        self.descriptor = find_target(target)
+        self.derivation = self.derive(problem, self.descriptor, policy=policy)
+        self.extents = {axis: Extent.whole(getattr(problem, name)) for axis, name in self.lengths.items()}
+
+    @property
+    def views(self) -> tuple[View, ...]:  # type: ignore[override]
+        """Windows of the operands."""
+        found: tuple[View, ...] = self.below.views_of(self.derivation, self.extents)
+        return found
+
+    def fit(self, nest: Nest) -> Any:
+        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
+        return self.refit(self.derivation, nest)
+
+    def child(self, axes: Axes) -> Node:
+        """Returns the node of a block."""
+        made: Node = self.below(self.derivation, axes)
+        return made
 
 
 class Visitor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.resources import Constraint, Derivation
@@ -60,10 +60,6 @@ class KernelSequence(Root):
     """Root whose children are the kernels' roots, `parts`, in order; made from problem, descriptor and policy."""
 
     parts: tuple[Root, ...]
-
-    def on(self, descriptor: HardwareDescriptor) -> Self:
-        """Derives the same problem and policy again for another descriptor."""
-        return type(self)(self.problem, descriptor, self.derivation.policy)  # type: ignore[call-arg]
 
     def children(self) -> Iterator[Node]:
         """Yields the kernels' roots, in order."""

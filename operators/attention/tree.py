@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 from typing import ClassVar
 
-from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.operators.arguments import one_of
 from simgpu.operators.attention.plan import AttentionTiles, plan_attention, with_nest
 from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.levels import Level, Nest, TileLoop
-from simgpu.operators.tree import FLOOR, Axes, Extent, Node, Root, Split, View
+from simgpu.operators.levels import Level, TileLoop
+from simgpu.operators.tree import FLOOR, Axes, Extent, Split, TileNode, TileRoot, View
 
 VALUES = ("mfma", "fma")
 PRODUCT = 4  # loops of a wave's first product
@@ -21,24 +21,18 @@ Views = tuple[View, View, View, View]  # Q, K, V, R
 
 
 @dataclass(frozen=True)
-class _AttentionNode(Node):
+class _AttentionNode(TileNode):
     plan: AttentionTiles
-    views: Views
 
-    @property
-    def axes(self) -> Axes:
-        """Batch index, heads, queries, keys, and columns of Q and K (d) and of V and R (dv)."""
-        q, k, _, r = self.views
-        batch, heads = q.outer
-        return {"batch": batch, "heads": heads, "queries": q.rows, "keys": k.rows, "d": q.cols, "dv": r.cols}
-
-    def views_at(self, axes: Axes) -> Views:
-        """Returns the windows of Q, K, V and R at some of the node's queries and keys."""
-        _, k, v, _ = self.views
-        queries, keys, outer = axes["queries"], axes["keys"], (axes["batch"], axes["heads"])
+    @staticmethod
+    def views_of(plan: AttentionTiles, axes: Axes) -> Views:
+        """Returns the windows of Q, K, V and R."""
+        group, heads = plan.problem.heads // plan.problem.kv_heads, axes["heads"]
+        kv_heads = Extent(heads.min_ // group, -(-heads.max_ // group), -(-heads.tile // group))
+        queries, keys, outer, kv_outer = axes["queries"], axes["keys"], (axes["batch"], heads), (axes["batch"], kv_heads)
         return (
-            View("Q", queries, axes["d"], outer), View("K", keys, axes["d"], k.outer),
-            View("V", keys, axes["dv"], v.outer), View("R", queries, axes["dv"], outer),
+            View("Q", queries, axes["d"], outer), View("K", keys, axes["d"], kv_outer),
+            View("V", keys, axes["dv"], kv_outer), View("R", queries, axes["dv"], outer),
         )  # fmt: skip
 
 
@@ -75,11 +69,11 @@ class WarpAttentionNode(_AttentionNode):
 
     def scores(self) -> Iterator[AtomAttentionNode]:
         """Yields the atoms of S = Q K^T. Q's and K's columns are the atom's slice of d."""
-        return (AtomAttentionNode(self.plan, self.views_at(axes), "S") for axes in self.windows(self.loops[:PRODUCT]))
+        return (AtomAttentionNode(self.plan, axes, "S") for axes in self.windows(self.loops[:PRODUCT]))
 
     def values(self) -> Iterator[AtomAttentionNode]:
         """Yields the atoms of O += P V. V's and R's columns are the atom's slice of d."""
-        return (AtomAttentionNode(self.plan, self.views_at(axes), "O") for axes in self.windows(self.loops[PRODUCT:]))
+        return (AtomAttentionNode(self.plan, axes, "O") for axes in self.windows(self.loops[PRODUCT:]))
 
     def children(self) -> Iterator[AtomAttentionNode]:
         """Yields the atoms of both products in order. The softmax update is between them."""
@@ -112,7 +106,7 @@ class BlockAttentionNode(_AttentionNode):
         """Returns the node of a wave's queries and keys of a step. Waves with the same part of each step's keys share a state."""
         step, _, own = self.loops
         part = (axes["keys"].min_ - self.axes["keys"].min_) % step.tile // own.tile
-        return WarpAttentionNode(self.plan, self.views_at(axes), part)
+        return WarpAttentionNode(self.plan, axes, part)
 
     def warps(self, step: Axes) -> Iterator[WarpAttentionNode]:
         """Yields the warp nodes of one key step."""
@@ -139,7 +133,7 @@ class BlockAttentionNode(_AttentionNode):
         )
 
 
-class FusedAttention(Root):
+class FusedAttention(TileRoot):
     """Root of an attention tree: R = softmax(scale * Q K^T) V for each head on a target under a tile policy.
 
     values: how P V is computed: "mfma" or, under "published", also "fma", the paper's other kernel. LaunchError otherwise.
@@ -150,28 +144,18 @@ class FusedAttention(Root):
     {'tile_Q': 32, 'tile_heads': 1, 'tile_KV': 128, 'tile_Q_max': 64, 'split_kv': 1, 'waves_q': 1, 'waves_kv': 4}
     """
 
+    problem: AttentionProblem
+    derivation: AttentionTiles
+    below = BlockAttentionNode
+    refit = staticmethod(with_nest)
+    lengths: ClassVar = {"batch": "batch", "heads": "heads", "queries": "lq", "keys": "lk", "d": "d", "dv": "dv"}
+
     def __init__(
         self, problem: AttentionProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected", values: str = "mfma"
     ) -> None:
-        self.problem = problem
         self.values = one_of("values", values, VALUES if policy == "published" else VALUES[:1])
-        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
-        self.derivation: AttentionTiles = plan_attention(
-            problem, self.descriptor, policy, self.values if policy == "published" else ""
-        )
-        p = problem
-        sizes = {"batch": p.batch, "heads": p.heads, "queries": p.lq, "keys": p.lk, "d": p.d, "dv": p.dv}
-        self.extents = {axis: Extent.whole(size) for axis, size in sizes.items()}
-
-    @property
-    def views(self) -> Views:  # type: ignore[override]
-        """Windows of Q, K, V and R."""
-        batch, heads, queries, keys, d, dv = self.extents.values()
-        outer, kv_outer = (batch, heads), (batch, Extent.whole(self.problem.kv_heads))
-        return (
-            View("Q", queries, d, outer), View("K", keys, d, kv_outer),
-            View("V", keys, dv, kv_outer), View("R", queries, dv, outer),
-        )  # fmt: skip
+        self.derive = partial(plan_attention, values=values if policy == "published" else "")
+        super().__init__(problem, target, policy)
 
     def on(self, descriptor: HardwareDescriptor) -> FusedAttention:
         """Derives the same problem and policy again for another descriptor."""
@@ -186,21 +170,6 @@ class FusedAttention(Root):
         size = -(-max(1, -(-(end - seen.min_) // plan.tile_KV)) // plan.split_kv) * plan.tile_KV
         ends = [min(end, seen.min_ + size * part) for part in range(plan.split_kv + 1)]
         return tuple(Extent(low, high, size) for low, high in pairwise(ends))
-
-    def child(self, axes: Axes) -> BlockAttentionNode:
-        """Returns the node of a block: a batch index, a group of heads, a Q tile and a part of its visible keys."""
-        p, outer = self.problem, (axes["batch"], axes["heads"])
-        shared = axes["heads"].min_ // (p.heads // p.kv_heads)
-        kv_outer = (axes["batch"], Extent(shared, shared + 1, 1))
-        rows = {"Q": axes["queries"], "K": axes["keys"], "V": axes["keys"], "R": axes["queries"]}
-        q, k, v, r = (
-            View(name, rows[name], axes["d" if name in "QK" else "dv"], kv_outer if name in "KV" else outer) for name in rows
-        )
-        return BlockAttentionNode(self.derivation, (q, k, v, r))
-
-    def fit(self, nest: Nest) -> AttentionTiles:
-        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
-        return with_nest(self.derivation, nest)
 
     def whole_only(self, axis: str) -> str:
         """Returns the reason why an axis cannot be clipped."""

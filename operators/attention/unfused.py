@@ -36,7 +36,7 @@ class UnfusedAttention(KernelSequence):
     def __init__(self, problem: AttentionProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
         problem.refuse_extras("unfused attention")
         self.problem = p = problem
-        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
+        self.descriptor = find_target(target)
         batch, rows = p.batch * p.kv_heads, p.heads // p.kv_heads * p.lq
         assert p.scale is not None
         gain = GAINS.get(p.dtype, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from simgpu.hardware import target as find_target
@@ -13,50 +14,32 @@ from simgpu.operators.attention.sequence import KernelSequence, SequencePlan
 from simgpu.operators.attention_backward.plan import plan_gradient, with_nest
 from simgpu.operators.attention_backward.problem import LOGARITHMS, SUMS, AttentionBackwardProblem
 from simgpu.operators.attention_backward.tiles import SIDES, WAVES, GradientPlan
-from simgpu.operators.levels import Level, Nest, TileLoop
+from simgpu.operators.levels import Level, TileLoop
 from simgpu.operators.rows.tree import RowTree
-from simgpu.operators.tree import Axes, Extent, Node, Root, Split, View
+from simgpu.operators.tree import Axes, Extent, Split, TileNode, TileRoot, View
 
 PARTS = ("sums", *SIDES)
 
 
 @dataclass(frozen=True)
-class _GradientNode(Node):
+class _GradientNode(TileNode):
     plan: GradientPlan
-    extents: Axes
 
-    below: ClassVar[Any] = None  # class of the nodes one level down
-
-    @property
-    def axes(self) -> Axes:
-        """Batch, heads of K and V, query heads of each, queries, keys."""
-        return self.extents
-
-    @property
-    def views(self) -> tuple[View, ...]:  # type: ignore[override]
-        """Windows of Q, dO, K, V and the gradients."""
-        return windows(self.plan, self.extents)
-
-    def child(self, axes: Axes) -> Node:
-        """Returns the node one level down with these axes."""
-        made: Node = self.below(self.plan, axes)
-        return made
+    @staticmethod
+    def views_of(plan: GradientPlan, axes: Axes) -> tuple[View, ...]:
+        """Returns the windows of Q, dO, K, V and the gradients that a kernel writes."""
+        p, group, shared = plan.problem, axes["group"], axes["kv_heads"]
+        low, high = shared.min_ * p.group + group.min_, (shared.max_ - 1) * p.group + group.max_
+        queries, keys = (axes["batch"], Extent(low, high, shared.tile * group.tile)), (axes["batch"], shared)
+        d, dv = Extent.whole(p.d), Extent.whole(p.dv)
+        places = {"Q": (axes["queries"], d, queries), "dO": (axes["queries"], dv, queries), "K": (axes["keys"], d, keys),
+                  "V": (axes["keys"], dv, keys)}  # fmt: skip
+        of_gradients = {"dQ": "Q", "dK": "K", "dV": "V"}
+        return tuple(View(name, *places[of_gradients.get(name, name)]) for name in (*places, *plan.results))
 
     def title(self, what: str) -> tuple[str, str]:
         """Returns the node's first two lines."""
         return f"{type(self).__name__}  [{what}]", "  ".join(map(str, self.views))
-
-
-def windows(plan: GradientPlan, axes: Axes) -> tuple[View, ...]:
-    """Returns the windows of Q, dO, K, V and the gradients that a kernel writes."""
-    p, group, shared = plan.problem, axes["group"], axes["kv_heads"]
-    low, high = shared.min_ * p.group + group.min_, (shared.max_ - 1) * p.group + group.max_
-    queries, keys = (axes["batch"], Extent(low, high, shared.tile * group.tile)), (axes["batch"], shared)
-    d, dv = Extent.whole(p.d), Extent.whole(p.dv)
-    places = {"Q": (axes["queries"], d, queries), "dO": (axes["queries"], dv, queries), "K": (axes["keys"], d, keys),
-              "V": (axes["keys"], dv, keys)}  # fmt: skip
-    of_gradients = {"dQ": "Q", "dK": "K", "dV": "V"}
-    return tuple(View(name, *places[of_gradients.get(name, name)]) for name in (*places, *plan.results))
 
 
 @dataclass(frozen=True)
@@ -130,7 +113,7 @@ def partners(plan: GradientPlan, axes: Axes) -> Extent:
     return replace(whole, max_=max(whole.min_, min(axes["queries"].max_ + shift, whole.max_)))
 
 
-class GradientTree(Root):
+class GradientTree(TileRoot):
     """Root of one kernel of gradients: dK and dV, or dQ.
 
     >>> from simgpu.operators import AttentionBackward, AttentionBackwardProblem
@@ -139,36 +122,25 @@ class GradientTree(Root):
     (4, ['Q', 'dO', 'K', 'V', 'dQ'])
     """
 
+    derivation: GradientPlan
+    below = GradientBlock
+    refit = staticmethod(with_nest)
+    lengths: ClassVar = {"batch": "batch", "kv_heads": "kv_heads", "group": "group", "queries": "lq", "keys": "lk"}
+
     def __init__(self, problem: AttentionBackwardProblem, side: str, target: str | HardwareDescriptor = "mi100",
                  policy: str = "corrected") -> None:  # fmt: skip
-        self.problem = p = problem
-        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
-        self.derivation: GradientPlan = plan_gradient(problem, self.descriptor, side, policy)
-        sizes = {"batch": p.batch, "kv_heads": p.kv_heads, "group": p.group, "queries": p.lq, "keys": p.lk}
-        self.extents = {name: Extent.whole(size) for name, size in sizes.items()}
-
-    @property
-    def views(self) -> tuple[View, ...]:  # type: ignore[override]
-        """Windows of Q, dO, K, V and the gradients."""
-        return windows(self.derivation, self.extents)
+        self.derive = partial(plan_gradient, side=side)
+        super().__init__(problem, target, policy)
 
     def on(self, descriptor: HardwareDescriptor) -> GradientTree:
         """Derives the same problem and policy again for another descriptor."""
         return GradientTree(self.problem, self.derivation.side, descriptor, self.derivation.policy)
-
-    def fit(self, nest: Nest) -> GradientPlan:
-        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
-        return with_nest(self.derivation, nest)
 
     def whole_only(self, axis: str) -> str:
         """Returns the reason why an axis cannot be clipped; only the batch can."""
         if axis in ("queries", "keys"):
             return "a head's place in memory follows from its rows"
         return "" if axis == "batch" else "heads follow one another"
-
-    def child(self, axes: Axes) -> GradientBlock:
-        """Returns the node of a block."""
-        return GradientBlock(self.derivation, axes)
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the header and the device's loop nest."""
@@ -210,7 +182,7 @@ class AttentionBackward(KernelSequence):
     def __init__(self, problem: AttentionBackwardProblem, target: str | HardwareDescriptor = "mi100",
                  policy: str = "corrected") -> None:  # fmt: skip
         self.problem = problem
-        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
+        self.descriptor = find_target(target)
         self.parts: tuple[RowTree, GradientTree, GradientTree] = (
             RowTree(problem.row_sums, self.descriptor, policy),
             *(GradientTree(problem, side, self.descriptor, policy) for side in SIDES),  # type: ignore[assignment]

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from simgpu.hardware import target as find_target
-from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.conv2d.plan import plan_conv2d, with_nest
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair
 from simgpu.operators.conv2d.tiles import Conv2dPlan
-from simgpu.operators.levels import Level, Nest
-from simgpu.operators.tree import ZERO, Axes, Extent, Node, Root, View
+from simgpu.operators.levels import Level
+from simgpu.operators.tree import ZERO, Axes, Extent, Node, TileNode, TileRoot, View
 
 Views = tuple[View, View, View]  # X, W, Y
 
 
 @dataclass(frozen=True)
-class _ConvNode(Node):
+class _ConvNode(TileNode):
     plan: Conv2dPlan
-    views: Views
+
+    @staticmethod
+    def views_of(plan: Conv2dPlan, axes: Axes) -> Views:
+        """Returns the windows of a tap's product: pixels and output channels are those within the block's tile."""
+        pixels, oc, ic = axes["pixels"], axes["oc"], axes["ic"]
+        return View("X", pixels, ic), View("W", ic, oc), View("Y", pixels, oc)
 
     @property
-    def axes(self) -> Axes:
-        """Input channels, pixels within the block's tile, output channels within the block's tile."""
-        x, _, y = self.views
-        return {"ic": x.cols, "pixels": y.rows, "oc": y.cols}
+    def tap(self) -> Pair:
+        """Row and column of the filter."""
+        return self.axes["ky"].min_, self.axes["kx"].min_
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,6 @@ class AtomConv2dNode(_ConvNode):
     """Leaf: one matrix instruction on at most atom.m pixels of one tap, atom.k input and atom.n output channels."""
 
     level: ClassVar[Level] = Level.ATOM
-    tap: Pair  # row and column of the filter
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the atom and how often a wave issues it."""
@@ -57,11 +58,7 @@ class WarpConv2dNode(_ConvNode):
     """
 
     level: ClassVar[Level] = Level.WARP
-    tap: Pair  # row and column of the filter
-
-    def child(self, axes: Axes) -> AtomConv2dNode:
-        """Returns the node of an atom."""
-        return AtomConv2dNode(self.plan, _products(axes), self.tap)
+    below: ClassVar[Any] = AtomConv2dNode
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the warp tile and how the block divides into warps."""
@@ -77,17 +74,19 @@ class WarpConv2dNode(_ConvNode):
 
 
 @dataclass(frozen=True)
-class BlockConv2dNode(_ConvNode):
+class BlockConv2dNode(Node):
     """A block's output tile: halos of X and taps of W pass through LDS, Y stays in registers.
 
     The view of X may begin before row or column 0, or end past the image. It reads the boundary policy's value there.
     """
 
     level: ClassVar[Level] = Level.BLOCK
+    plan: Conv2dPlan
+    views: Views
     channels: Extent  # this block's part of the group's input channels
 
     @property
-    def axes(self) -> Axes:
+    def axes(self) -> Axes:  # type: ignore[override]
         """Input channels, taps, pixels and output channels of the block."""
         p, pixels = self.plan.tiled_problem, Extent.whole(self.plan.pixels)
         channels = Extent(0, len(self.views[1].outer[0]), self.plan.tile_oc)
@@ -99,7 +98,7 @@ class BlockConv2dNode(_ConvNode):
 
     def child(self, axes: Axes) -> WarpConv2dNode:
         """Returns the node of a wave's part of a tap."""
-        return WarpConv2dNode(self.plan, _products(axes), (axes["ky"].min_, axes["kx"].min_))
+        return WarpConv2dNode(self.plan, axes)
 
     def warps(self, step: Axes) -> Iterator[WarpConv2dNode]:
         """Yields the warp nodes of one channel step."""
@@ -122,7 +121,7 @@ class BlockConv2dNode(_ConvNode):
         )
 
 
-class Conv2d(Root):
+class Conv2d(TileRoot):
     """Root of a convolution's tree: Y = X * W on a target under a tile policy.
 
     >>> from simgpu.operators import Conv2d, Conv2dProblem
@@ -131,13 +130,13 @@ class Conv2d(Root):
     tile_oh=2 tile_ow=16 tile_oc=32 tile_ic=16 waves_p=2 waves_oc=2 split_ic=4 groups=1 factor=1
     """
 
-    def __init__(self, problem: Conv2dProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
-        self.problem = problem
-        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
-        self.derivation: Conv2dPlan = plan_conv2d(problem, self.descriptor, policy)
+    problem: Conv2dProblem
+    derivation: Conv2dPlan
+    derive = staticmethod(plan_conv2d)
+    refit = staticmethod(with_nest)
 
     @property
-    def axes(self) -> Axes:
+    def axes(self) -> Axes:  # type: ignore[override]
         """Images, groups, rows and columns of Y, and a merged group's output and input channels as tiles cut them."""
         p, cut = self.problem, self.derivation.tiled_problem
         sizes = {"n": p.n, "group": p.groups, "oc": cut.ocg, "oh": p.oh, "ow": p.ow, "ic": cut.icg}
@@ -154,10 +153,6 @@ class Conv2d(Root):
             View("Y", axes["oh"], axes["ow"], (axes["n"], oc)),
         )
 
-    def on(self, descriptor: HardwareDescriptor) -> Conv2d:
-        """Derives the same problem and policy again for another descriptor."""
-        return Conv2d(self.problem, descriptor, self.derivation.policy)
-
     def child(self, axes: Axes) -> BlockConv2dNode:
         """Returns the node of a block: of an image, a group, output channels, rows, columns and a part of the input channels."""
         plan, p = self.derivation, self.derivation.tiled_problem
@@ -169,10 +164,6 @@ class Conv2d(Root):
         x = View("X", Extent(top, top + high, high), Extent(left, left + wide, wide), (n, ic))
         w = View("W", Extent.whole(p.kh), Extent.whole(p.kw), (oc, part))
         return BlockConv2dNode(plan, (x, w, View("Y", rows, cols, (n, oc))), part)
-
-    def fit(self, nest: Nest) -> Conv2dPlan:
-        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
-        return with_nest(self.derivation, nest)
 
     def whole_only(self, axis: str) -> str:
         """Returns the reason why an axis cannot be clipped."""
@@ -209,7 +200,3 @@ class Conv2d(Root):
 def _shift(extent: Extent, by: int) -> Extent:
     return Extent(extent.min_ + by, extent.max_ + by, extent.tile)
 
-
-def _products(axes: Axes) -> Views:
-    pixels, oc, ic = axes["pixels"], axes["oc"], axes["ic"]
-    return View("X", pixels, ic), View("W", ic, oc), View("Y", pixels, oc)

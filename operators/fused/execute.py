@@ -14,7 +14,6 @@ from simgpu.operators.fused.tree import FusedBlock, FusedTree, ResultLeaf, TileL
 from simgpu.operators.gemm.epilogue import GemmArrays
 from simgpu.operators.gemm.execute import GemmExecutor
 from simgpu.operators.gemm.leaves import ELEMENT, PRODUCT
-from simgpu.operators.gemm.tree import GemmViews
 from simgpu.operators.levels import Level
 from simgpu.operators.tree import Extent, View
 
@@ -33,7 +32,7 @@ class FusedExecutor(GemmExecutor, root=FusedTree):
         self._elements, self._leaves, self._vector_bytes = (gemm.element, gemm.element_b), problem.leaves, gemm.vector_bytes
         return self._epilogue(tree, gemm, self._products(tree, gemm), given)
 
-    def _whole(self, views: GemmViews, out: Array) -> None:
+    def _whole(self, views: tuple[View, ...], out: Array) -> None:
         """Computes leaves and products at once."""
         rows = views[2].rows
         self._sums = self._no_sums(rows)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.arguments import expect_shape
+from simgpu.operators.arguments import expect_arrays
 from simgpu.operators.expressions import F32, Value, arguments, evaluate, trace
 from simgpu.operators.gemm.leaves import ELEMENT, PRODUCT, TYPES, Leaves
 from simgpu.operators.gemm.problem import GemmProblem
@@ -194,9 +194,4 @@ class FusedGemm:
 
     def own_arrays(self, **arrays: Any) -> dict[str, NDArray[Any]]:
         """Returns the matrices, vectors and columns among the arrays. LaunchError names one that is missing or of another shape."""
-        found = {}
-        for name, shape in self.shapes.items():
-            if arrays.get(name) is None:
-                raise LaunchError(f"{self.name} reads {name}, but none was given: pass one of shape {shape}")
-            found[name] = expect_shape(name, arrays[name], shape)
-        return found
+        return expect_arrays(self.name, self.shapes, arrays)

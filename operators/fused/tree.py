@@ -11,7 +11,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.fused.problem import FusedGemm
 from simgpu.operators.gemm.leaves import Leaves
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
-from simgpu.operators.gemm.tree import BlockGemmNode, TiledComputation, WarpGemmNode, epilogue_text, views_of, whole_axes
+from simgpu.operators.gemm.tree import BlockGemmNode, TiledComputation, epilogue_text, whole_axes
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 from simgpu.operators.tree import Axes, Node, View
@@ -24,6 +24,7 @@ class Leaf(Node):
     plan: GemmPlan
     views: tuple[View]
     of: Leaves
+    axes: ClassVar[Axes] = {}  # type: ignore[misc]
 
     level: ClassVar[Level] = Level.BLOCK
 
@@ -61,11 +62,11 @@ class FusedBlock(BlockGemmNode):
     def children(self) -> Iterator[Node]:  # type: ignore[override]  # leaves, too
         """Yields, by K step, the leaf on the tile of A and the warp nodes; then the leaf on the tile of C."""
         for axes in self.windows(self.loops[:1]):
-            yield self._leaf(TileLeaf, views_of(axes)[0])
+            yield self._leaf(TileLeaf, self.views_of(self.plan, axes)[0])
             yield from map(self.child, self.windows(self.loops[1:], axes))
         yield self._leaf(ResultLeaf, self.views[2])
 
-    def first(self) -> WarpGemmNode:
+    def first(self) -> Node:
         """Returns the first warp node, which represents the level below."""
         return self.child(next(self.windows(self.loops)))
 
@@ -91,10 +92,11 @@ class FusedTree(TiledComputation):
     """
 
     problem: Any  # a FusedGemm; the plan's problem is its GEMM
+    below = FusedBlock
 
     def __init__(self, problem: FusedGemm, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
         self.problem = problem
-        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
+        self.descriptor = find_target(target)
         self.derivation: GemmPlan = plan_gemm(problem.gemm, self.descriptor, policy)
         self.extents = whole_axes(problem.gemm)
 
@@ -109,10 +111,6 @@ class FusedTree(TiledComputation):
         if other.leaves != self.problem.leaves:
             return f"the leaves of {self.problem.name} depend on its length"
         return super().whole_only(axis)
-
-    def child(self, axes: Axes) -> FusedBlock:
-        """Returns the node of a block."""
-        return FusedBlock(self.derivation, views_of(axes))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the header and the device's loop nest."""

@@ -12,8 +12,9 @@ from simgpu.operators.compute import Array, Executor
 from simgpu.operators.gemm.epilogue import GemmArrays, epilogue
 from simgpu.operators.gemm.groups import parts
 from simgpu.operators.gemm.problem import GemmProblem
-from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, GemmViews, TiledComputation, WarpGemmNode
+from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from simgpu.operators.levels import Level
+from simgpu.operators.tree import View
 
 
 class GemmExecutor(Executor, root=TiledComputation):
@@ -55,7 +56,7 @@ class GemmExecutor(Executor, root=TiledComputation):
         self.count(global_bytes=gemm.epilogue_bytes)
         return out
 
-    def _whole(self, views: GemmViews, out: Array) -> None:
+    def _whole(self, views: tuple[View, ...], out: Array) -> None:
         """Computes all products at once."""
         self._multiply(views, out)
 
@@ -93,8 +94,8 @@ class GemmExecutor(Executor, root=TiledComputation):
         self.count(atoms=1)
         self._multiply(node.views, out)
 
-    def _multiply(self, views: GemmViews, out: Array) -> None:
+    def _multiply(self, views: tuple[View, ...], out: Array) -> None:
         np.add(out, self._a[views[0].index] @ self._b[views[1].index], out=out)
 
-    def _bytes(self, views: GemmViews) -> int:
+    def _bytes(self, views: tuple[View, ...]) -> int:
         return sum(kind.packed_bytes(view.elements) for kind, view in zip(self._elements, views, strict=False))

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, with_tiling
 from simgpu.operators.gemm.problem import GemmProblem
-from simgpu.operators.levels import Level, Nest
-from simgpu.operators.tree import ZERO, Axes, Extent, Node, Root, View
-
-GemmViews = tuple[View, View, View]  # op(A), op(B), C
+from simgpu.operators.levels import Level
+from simgpu.operators.tree import ZERO, Axes, Extent, TileNode, TileRoot, View
 
 
 @dataclass(frozen=True)
-class _GemmNode(Node):
+class _GemmNode(TileNode):
     """Base of the nodes below the device."""
 
     plan: GemmPlan
-    views: GemmViews
 
-    @property
-    def axes(self) -> Axes:
-        """Rows m and columns n of C, k, and a product of the batch if there is one."""
-        a, _, c = self.views
-        return {**({"batch": c.outer[0]} if c.outer else {}), "m": c.rows, "n": c.cols, "k": a.cols}
+    @staticmethod
+    def views_of(plan: GemmPlan, axes: Axes) -> tuple[View, ...]:
+        """Returns the windows of op(A), op(B) and C."""
+        m, n, k, outer = axes["m"], axes["n"], axes["k"], (axes["batch"],) if "batch" in axes else ()
+        return View("A", m, k, outer), View("B", k, n, outer), View("C", m, n, outer)
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,7 @@ class WarpGemmNode(_GemmNode):
     """
 
     level: ClassVar[Level] = Level.WARP
-
-    def child(self, axes: Axes) -> AtomHint:
-        """Returns the node of an atom."""
-        return AtomHint(self.plan, views_of(axes))
+    below: ClassVar[Any] = AtomHint
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the warp tile and how the block divides into warps."""
@@ -94,14 +89,11 @@ class BlockGemmNode(_GemmNode):
     """
 
     level: ClassVar[Level] = Level.BLOCK
+    below: ClassVar[Any] = WarpGemmNode
 
-    def steps(self) -> Iterator[GemmViews]:
+    def steps(self) -> Iterator[tuple[View, ...]]:
         """Yields the views of the K steps that are staged in LDS, tile_k at a time."""
-        return map(views_of, self.windows(self.loops[:1]))
-
-    def child(self, axes: Axes) -> WarpGemmNode:
-        """Returns the node of a wave's part of a K slice."""
-        return WarpGemmNode(self.plan, views_of(axes))
+        return map(partial(self.views_of, self.plan), self.windows(self.loops[:1]))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the block tile of one K step, its LDS, its K loop."""
@@ -115,7 +107,7 @@ class BlockGemmNode(_GemmNode):
         ),)
 
 
-class TiledComputation(Root):
+class TiledComputation(TileRoot):
     """Root of a GEMM's tree: C <- activation(alpha * op(A) op(B) + beta * C + bias) on a target under a tile policy.
 
     m, n, k: sizes of C (m,n) and of the reduction. target: a name that `hardware.target` takes, or a HardwareDescriptor.
@@ -129,6 +121,9 @@ class TiledComputation(Root):
     >>> tree.plan.tile_m, tree.plan.tile_n, tree.plan.tile_k
     (64, 64, 128)
     """
+
+    below = BlockGemmNode
+    refit = staticmethod(GemmPlan.with_nest)
 
     def __init__(
         self,
@@ -160,7 +155,7 @@ class TiledComputation(Root):
             m, n, k, dtype, trans_a, trans_b, alpha, beta, lda, ldb, ldc, batch, bias, activation,
             dtype_c, scale_c, residual, scales, groups, dtype_b, preshuffle_b,
         )  # fmt: skip
-        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
+        self.descriptor = find_target(target)
         self.derivation: GemmPlan = plan_gemm(self.problem, self.descriptor, policy)
         self.extents = whole_axes(self.problem)
 
@@ -186,25 +181,12 @@ class TiledComputation(Root):
         return self.of(self.problem, descriptor, self.derivation.policy)
 
     @property
-    def views(self) -> GemmViews:  # type: ignore[override]
-        """Windows of op(A), op(B) and C."""
-        return views_of(self.extents)
-
-    @property
     def grid(self) -> tuple[int, int]:
         """Blocks along n and along m, (gx, gy), of a product and part of K.
 
         Rows of a grouped product are unknown before the launch; its tree is cut as if all rows were one group.
         """
         return self.derivation.grid if self.derivation.problem.groups else (self.trips("n"), self.trips("m"))
-
-    def child(self, axes: Axes) -> BlockGemmNode:
-        """Returns the node of a block."""
-        return BlockGemmNode(self.derivation, views_of(axes))
-
-    def fit(self, nest: Nest) -> GemmPlan:
-        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
-        return self.derivation.with_nest(nest)
 
     def whole_only(self, axis: str) -> str:
         """Returns the reason why an axis cannot be clipped: an array other than A, B and C that it is the length of."""
@@ -271,9 +253,3 @@ def epilogue_text(problem: GemmProblem, text: str) -> str:
     if problem.scale_c != 1:
         text = f"{problem.scale_c:g} * ({text})"
     return text if problem.dtype_c == problem.accumulator else f"{problem.dtype_c}({text})"
-
-
-def views_of(axes: Axes) -> GemmViews:
-    """Returns the windows of op(A), op(B) and C."""
-    m, n, k, outer = axes["m"], axes["n"], axes["k"], (axes["batch"],) if "batch" in axes else ()
-    return View("A", m, k, outer), View("B", k, n, outer), View("C", m, n, outer)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simgpu.hardware.dtypes import DType, dtype, numpy_dtype
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.arguments import expect_shape, positive_dimension
+from simgpu.operators.arguments import expect_arrays, positive_dimension, row_stride
 from simgpu.operators.rows.program import RowProgram, Tracer
 
 TYPES = ("f32", "f16", "bf16")  # of operands: values are computed in f32
@@ -191,10 +191,7 @@ class RowOperator(RowOperands):
         if self.n % self.parts:
             raise LaunchError(f"{self.name}: n = {self.n} is odd: a row has two halves, so give an even n")
         for name, least in (("ldx", self.n), ("ldy", self.columns * self.parts_y)):
-            stride = least if getattr(self, name) is None else positive_dimension(name, getattr(self, name))
-            if stride < least:
-                raise LaunchError(f"{name} = {stride} is shorter than a row of {least} elements: give {name} >= {least}")
-            object.__setattr__(self, name, stride)
+            object.__setattr__(self, name, row_stride(name, getattr(self, name), least))
         if self.group and (self.group & (self.group - 1) or not 8 <= self.group <= LARGEST_GROUP):
             raise LaunchError(f"group = {self.group}: give a power of two from 8 to {LARGEST_GROUP}, or 0 for whole rows")
         if self.group and (self.parts_y > 1 or not (self.sums or self.maxima)):
@@ -222,12 +219,7 @@ class RowOperator(RowOperands):
 
     def own_arrays(self, **arrays: Any) -> dict[str, NDArray[Any]]:
         """Returns the arrays by name. LaunchError names one that is missing or of another shape."""
-        found = {}
-        for name, shape in self.read.items():
-            if arrays.get(name) is None:
-                raise LaunchError(f"{self.name} reads {name}, but none was given: pass one of shape {shape}")
-            found[name] = expect_shape(name, arrays[name], shape)
-        return found
+        return expect_arrays(self.name, self.read, arrays)
 
 
 def largest_value(kind: str, arch: str) -> float:

@@ -5,29 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from simgpu.hardware import target as find_target
-from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators.levels import Level, Nest
+from simgpu.operators.levels import Level
 from simgpu.operators.rows.plan import rows_plan, with_nest
 from simgpu.operators.rows.problem import RowOperands, RowOperator
 from simgpu.operators.rows.program import RowProgram
 from simgpu.operators.rows.tiles import RowPlan, RowTiles
-from simgpu.operators.tree import Axes, Extent, Root, TileNode, View
+from simgpu.operators.tree import Axes, Extent, TileNode, TileRoot, View
 
 
 @dataclass(frozen=True)
 class _RowNode(TileNode):
     plan: RowPlan
-    views: tuple[View, ...]  # of X's part of a row, and of Y's
-
-    @property
-    def axes(self) -> Axes:
-        """Rows, and columns n of a part of a row."""
-        x, *_ = self.views
-        return {"rows": x.rows, "n": x.cols}
 
     @staticmethod
-    def views_of(plan: RowPlan, axes: Axes) -> tuple[View, ...]:  # type: ignore[override]
+    def views_of(plan: RowPlan, axes: Axes) -> tuple[View, ...]:
         """Returns the windows of X and of the results."""
         p, rows, columns = plan.problem, axes["rows"], axes["n"]
         name = next(iter(p.written))
@@ -80,7 +71,7 @@ class RowBlock(_RowNode):
         return (("RowBlock  [block / CU]", "  ".join(map(str, self.views)), waves, held),)
 
 
-class RowRoot(Root):
+class RowRoot(TileRoot):
     """Root of a tree whose kernels are those of rows."""
 
     problem: RowOperands
@@ -101,17 +92,10 @@ class RowTree(RowRoot):
     """
 
     problem: RowOperator
-
-    def __init__(self, problem: RowOperator, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
-        self.problem = problem
-        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
-        self.derivation: RowPlan = rows_plan(problem, self.descriptor, policy)
-        self.extents = {"rows": Extent.whole(problem.rows), "n": Extent.whole(problem.columns)}
-
-    @property
-    def views(self) -> tuple[View, ...]:  # type: ignore[override]
-        """Windows of X and Y."""
-        return RowBlock.views_of(self.derivation, self.extents)
+    derivation: RowPlan
+    below, derive = RowBlock, staticmethod(rows_plan)
+    refit = staticmethod(with_nest)
+    lengths: ClassVar = {"rows": "rows", "n": "columns"}
 
     @property
     def row_tiles(self) -> RowTiles:  # type: ignore[override]
@@ -126,18 +110,6 @@ class RowTree(RowRoot):
             len(self.axes["n"]), rows.tile, load.tile, chunk, of_wave.tile // chunk, self.trips("n"),
             of_block.tile // of_wave.tile, self.derivation.loads,
         )  # fmt: skip
-
-    def on(self, descriptor: HardwareDescriptor) -> RowTree:
-        """Derives the same problem and policy again for another descriptor."""
-        return RowTree(self.problem, descriptor, self.derivation.policy)
-
-    def child(self, axes: Axes) -> RowBlock:
-        """Returns the node of a block."""
-        return RowBlock.of(self.derivation, axes)
-
-    def fit(self, nest: Nest) -> RowPlan:
-        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
-        return with_nest(self.derivation, nest)
 
     def whole_only(self, axis: str) -> str:
         """Returns the reason why columns cannot be clipped."""

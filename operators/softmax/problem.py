@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.arguments import expect_shape, positive_dimension
+from simgpu.operators.arguments import expect_shape, positive_dimension, row_stride
 from simgpu.operators.expressions import Value, exp, log
 from simgpu.operators.rows.problem import RowOperands
 from simgpu.operators.rows.program import EXPONENTIALS, RowProgram, Step
@@ -84,11 +84,7 @@ class SoftmaxProblem(RowOperands):
             if dtype(kind).significand == 0:
                 raise LaunchError(f"softmax of {kind} has no exponentials: use a floating-point type")
         for name in ("ldx", "ldy"):
-            given = getattr(self, name)
-            stride = self.n if given is None else positive_dimension(name, given)
-            if stride < self.n:
-                raise LaunchError(f"{name} = {stride} is shorter than a row of {self.n} elements: give {name} >= {self.n}")
-            object.__setattr__(self, name, stride)
+            object.__setattr__(self, name, row_stride(name, getattr(self, name), self.n))
         if self.log and self.gain != 1:
             raise LaunchError(f"gain = {self.gain:g}: a logarithm has no factor: leave the gain out")
 

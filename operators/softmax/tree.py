@@ -5,31 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from simgpu.hardware import target as find_target
-from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators.levels import Level, Nest
+from simgpu.operators.levels import Level
 from simgpu.operators.rows.tiles import RowTiles
 from simgpu.operators.rows.tree import RowRoot
 from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
 from simgpu.operators.softmax.problem import SoftmaxProblem
-from simgpu.operators.tree import FLOOR, Axes, Extent, TileNode, View
-
-Views = tuple[View, View]  # X, Y
+from simgpu.operators.tree import FLOOR, Axes, TileNode, View
 
 
 @dataclass(frozen=True)
 class _SoftmaxNode(TileNode):
     plan: SoftmaxPlan
-    views: Views
-
-    @property
-    def axes(self) -> Axes:
-        """Rows, and columns n."""
-        x, _ = self.views
-        return {"rows": x.rows, "n": x.cols}
 
     @staticmethod
-    def views_of(plan: SoftmaxPlan, axes: Axes) -> Views:  # type: ignore[override]
+    def views_of(plan: SoftmaxPlan, axes: Axes) -> tuple[View, View]:
         """Returns the windows of X and of what is written."""
         return View("X", axes["rows"], axes["n"]), View("Y", axes["rows"], axes["n"])
 
@@ -96,17 +85,10 @@ class Softmax(RowRoot):
     """
 
     problem: SoftmaxProblem
-
-    def __init__(self, problem: SoftmaxProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
-        self.problem = problem
-        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
-        self.derivation: SoftmaxPlan = plan_softmax(problem, self.descriptor, policy)
-        self.extents = {"rows": Extent.whole(problem.rows), "n": Extent.whole(problem.n)}
-
-    @property
-    def views(self) -> Views:  # type: ignore[override]
-        """Windows of X and Y."""
-        return BlockSoftmaxNode.views_of(self.derivation, self.extents)
+    derivation: SoftmaxPlan
+    below, derive = BlockSoftmaxNode, staticmethod(plan_softmax)
+    refit = staticmethod(SoftmaxPlan.with_nest)
+    lengths: ClassVar = {"rows": "rows", "n": "n"}
 
     @property
     def row_tiles(self) -> RowTiles:  # type: ignore[override]
@@ -119,18 +101,6 @@ class Softmax(RowRoot):
         of_wave = (step if plan.resident else part).tile // chunk
         lanes = self.descriptor.wavefront_size // load.tile
         return RowTiles(columns, rows.tile, load.tile, chunk, of_wave, self.trips("n"), shared, -(-step.tile // (chunk * lanes)))
-
-    def on(self, descriptor: HardwareDescriptor) -> Softmax:
-        """Derives the same problem and policy again for another descriptor."""
-        return Softmax(self.problem, descriptor, self.derivation.policy)
-
-    def child(self, axes: Axes) -> BlockSoftmaxNode:
-        """Returns the node of a workgroup's rows, or of its part of them."""
-        return BlockSoftmaxNode.of(self.derivation, axes)
-
-    def fit(self, nest: Nest) -> SoftmaxPlan:
-        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
-        return self.derivation.with_nest(nest)
 
     def whole_only(self, axis: str) -> str:
         """Returns the reason why columns cannot be clipped, if something else has the length of a row."""

@@ -59,7 +59,7 @@ from simgpu.operators.expressions import Value, rsqrt
 from simgpu.operators.fused.tree import Leaf as TreeLeaf
 from simgpu.operators.levels import Level, TileLoop
 from simgpu.operators.rows.tree import RowRoot
-from simgpu.operators.tree import Node, Root, TileNode
+from simgpu.operators.tree import Node, Root, TileNode, TileRoot
 from tests.support.exhaustive import examples, one_in
 
 TARGET = "mi300x"
@@ -298,7 +298,7 @@ def kinds_below(base: type) -> set[type]:
 
 def test_every_kind_of_node_is_changed() -> None:
     """A new operator's nodes need a case here. Roots of several kernels have no loops of their own."""
-    bases = {TileNode, Root, RowRoot, TreeLeaf}
+    bases = {TileNode, Root, TileRoot, RowRoot, TreeLeaf}
     asked = kinds_below(Node) - bases - {KernelSequence, *kinds_below(KernelSequence)}
     held = {type(node) for case in CASES for node in case.tree.representatives()}
     held |= {type(child) for case in CASES for node in case.tree.representatives() for child in node.children()}

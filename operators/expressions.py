@@ -22,6 +22,11 @@ FUNCTIONS = ("maximum", "minimum", "absolute", "sqrt", "rsqrt", "exp", "log", "b
 NO_NUMBER = f"a leaf is no number: use {', '.join(FUNCTIONS)} of simgpu.operators.expressions, not math or numpy"
 
 
+def _operators(op: str) -> tuple[Callable[[Value, Value | Number], Value], Callable[[Value, Value | Number], Value]]:
+    """Returns the methods of an operator, for a value on its left and on its right."""
+    return lambda left, right: _apply(op, left, right), lambda right, left: _apply(op, left, right)
+
+
 @dataclass(frozen=True)
 class Value:
     """A number of each element: an argument (`name`), a constant, or an operation on others.
@@ -39,29 +44,10 @@ class Value:
 
     __array_ufunc__ = None  # an array on the left leaves the operation to Value, which refuses it
 
-    def __add__(self, other: Value | Number) -> Value:
-        return _apply("add", self, other)
-
-    def __radd__(self, other: Value | Number) -> Value:
-        return _apply("add", other, self)
-
-    def __sub__(self, other: Value | Number) -> Value:
-        return _apply("subtract", self, other)
-
-    def __rsub__(self, other: Value | Number) -> Value:
-        return _apply("subtract", other, self)
-
-    def __mul__(self, other: Value | Number) -> Value:
-        return _apply("multiply", self, other)
-
-    def __rmul__(self, other: Value | Number) -> Value:
-        return _apply("multiply", other, self)
-
-    def __truediv__(self, other: Value | Number) -> Value:
-        return _apply("divide", self, other)
-
-    def __rtruediv__(self, other: Value | Number) -> Value:
-        return _apply("divide", other, self)
+    __add__, __radd__ = _operators("add")
+    __sub__, __rsub__ = _operators("subtract")
+    __mul__, __rmul__ = _operators("multiply")
+    __truediv__, __rtruediv__ = _operators("divide")
 
     def __pow__(self, power: int) -> Value:
         """Returns the product of `power` factors."""

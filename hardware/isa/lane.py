@@ -59,6 +59,14 @@ class Ops(Protocol):
     def splat(self, type_: Type, scalar: Any) -> Any: ...
 
 
+def _binary_operator(op: str) -> Callable[[Value, Value | Number], Value]:
+    return lambda a, b: a._binary(op, b)
+
+
+def _comparison(op: str) -> Callable[[Value, Value | Number], Value]:
+    return lambda a, b: a._compare(op, b)
+
+
 @dataclass(frozen=True)
 class Value:
     """A typed value on an engine."""
@@ -82,59 +90,28 @@ class Value:
         b = self._lift(other)
         return Value(self.ops, t.u1, self.ops.compare(op, self.type, self.raw, b.raw))
 
-    def __add__(self, other: Value | Number) -> Value:
-        return self._binary("add", other)
+    __add__, __sub__, __mul__ = _binary_operator("add"), _binary_operator("sub"), _binary_operator("mul")
+    __and__, __or__, __xor__ = _binary_operator("and"), _binary_operator("or"), _binary_operator("xor")
+    __lt__, __le__, __gt__, __ge__ = _comparison("lt"), _comparison("le"), _comparison("gt"), _comparison("ge")
+    __eq__, __ne__ = _comparison("eq"), _comparison("ne")  # type: ignore[assignment]
 
     def __radd__(self, other: Number) -> Value:
         return self._lift(other) + self
 
-    def __sub__(self, other: Value | Number) -> Value:
-        return self._binary("sub", other)
-
     def __rsub__(self, other: Number) -> Value:
         return self._lift(other) - self
-
-    def __mul__(self, other: Value | Number) -> Value:
-        return self._binary("mul", other)
 
     def __rmul__(self, other: Number) -> Value:
         return self._lift(other) * self
 
-    def __and__(self, other: Value | Number) -> Value:
-        return self._binary("and", other)
-
-    def __or__(self, other: Value | Number) -> Value:
-        return self._binary("or", other)
-
-    def __xor__(self, other: Value | Number) -> Value:
-        return self._binary("xor", other)
-
     def __invert__(self) -> Value:
-        return Value(self.ops, self.type, self.ops.unary("not", self.type, self.raw))
+        return _unary("not", self)
 
     def __neg__(self) -> Value:
-        return Value(self.ops, self.type, self.ops.unary("neg", self.type, self.raw))
+        return _unary("neg", self)
 
     def __abs__(self) -> Value:
-        return Value(self.ops, self.type, self.ops.unary("abs", self.type, self.raw))
-
-    def __lt__(self, other: Value | Number) -> Value:
-        return self._compare("lt", other)
-
-    def __le__(self, other: Value | Number) -> Value:
-        return self._compare("le", other)
-
-    def __gt__(self, other: Value | Number) -> Value:
-        return self._compare("gt", other)
-
-    def __ge__(self, other: Value | Number) -> Value:
-        return self._compare("ge", other)
-
-    def __eq__(self, other: object) -> Value:  # type: ignore[override]
-        return self._compare("eq", other)  # type: ignore[arg-type]
-
-    def __ne__(self, other: object) -> Value:  # type: ignore[override]
-        return self._compare("ne", other)  # type: ignore[arg-type]
+        return _unary("abs", self)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -9,19 +9,14 @@ The error ends the launch only if it cannot continue without the check (`prepare
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.failures import FAILURES, blame, note_failure
 from simgpu.engine.finding import CHECK_FAILED, Finding
 from simgpu.engine.positions import finding_at
-from simgpu.hardware.isa.instruction import Instruction
-from simgpu.machine.accesses import Access, LaneSums
-from simgpu.machine.frame import Frame, Hooks
-from simgpu.machine.mode import Mode
-from simgpu.machine.operands import Plan
-from simgpu.machine.values import IrValue
+from simgpu.machine.frame import Hooks
 
 if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
@@ -96,91 +91,11 @@ class GuardedCheck(Check):
     def __hash__(self) -> int:
         return hash(self.kind)
 
-    # -- in handlers -----------------------------------------------------------------------------
-
-    def concerns(self, inst: Instruction) -> bool:
-        with blame(self):
-            return self.check.concerns(inst)
-
-    def plan(self, inst: Instruction, plan: Plan) -> Any:
-        with blame(self):
-            return self.check.plan(inst, plan)
-
-    def leans(self, inst: Instruction, planned: Any) -> bool:
-        with blame(self):
-            return self.check.leans(inst, planned)
-
-    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        with blame(self):
-            self.check.before(frame, inst, planned)
-
-    def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        with blame(self):
-            self.check.after(frame, inst, planned)
-
-    def on_result(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
-        with blame(self):
-            self.check.on_result(frame, mode, arguments, results)
-
-    def on_flush(self, frame: Frame, value: Any, tiny: Any) -> None:
-        with blame(self):
-            self.check.on_flush(frame, value, tiny)
-
-    def on_sums(self, frame: Frame, sums: LaneSums) -> None:
-        with blame(self):
-            self.check.on_sums(frame, sums)
-
-    def passes_tile(self, frame: Frame, table: Any) -> Any:
-        with blame(self):
-            return self.check.passes_tile(frame, table)
-
-    def access(self, frame: Frame, access: Access) -> None:
-        with blame(self):
-            self.check.access(frame, access)
-
-    def overwrite(self, frame: Frame, access: Access) -> None:
-        with blame(self):
-            self.check.overwrite(frame, access)
-
-    def move(self, frame: Frame, access: Access) -> None:
-        with blame(self):
-            self.check.move(frame, access)
-
-    def approach(self, frame: Frame, access: Access) -> None:
-        with blame(self):
-            self.check.approach(frame, access)
-
     def looks_at_rows(self) -> bool:
         return self.check.looks_at_rows()
 
     def takes_rows(self) -> bool:
         return self.check.takes_rows()
-
-    def row(self, frame: Frame, first: IrValue) -> Any:
-        with blame(self):
-            return self.check.row(frame, first)
-
-    def transfer(self, frame: Frame, target: Any, index: Any) -> None:
-        with blame(self):
-            self.check.transfer(frame, target, index)
-
-    def end(self, frame: Frame, index: Any) -> None:
-        with blame(self):
-            self.check.end(frame, index)
-
-    # -- around a launch -------------------------------------------------------------------------
-
-    def prepare(self, launch: Dispatch, worker: Worker) -> None:
-        with blame(self):
-            self.check.prepare(launch, worker)
-
-    def restart(self, launch: Dispatch, worker: Worker) -> None:
-        with blame(self):
-            self.check.restart(launch, worker)
-
-    def resume(self, launch: Dispatch, worker: Worker) -> bool:
-        with blame(self):
-            return self.check.resume(launch, worker)
 
     def conflicts(self, workers: list[Worker]) -> dict[int, int] | None:
         with note_failure(workers[0].checks, self):
@@ -191,3 +106,20 @@ class GuardedCheck(Check):
         with note_failure(launch.checks, self):
             return self.check.finish(launch, workers)
         return []
+
+
+def _guard_method(name: str) -> Callable[..., Any]:
+    """Returns the check's method of that name, whose errors carry the check's name."""
+
+    def call(self: GuardedCheck, *arguments: Any) -> Any:
+        with blame(self):
+            return getattr(self.check, name)(*arguments)
+
+    return call
+
+
+for _name in (
+    "concerns", "plan", "leans", "before", "after", "on_result", "on_flush", "on_sums", "passes_tile", "access", "overwrite",
+    "move", "approach", "row", "transfer", "end", "prepare", "restart", "resume",
+):  # fmt: skip
+    setattr(GuardedCheck, _name, _guard_method(_name))

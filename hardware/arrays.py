@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -62,3 +62,40 @@ def extents_of(
     if any(extent < 0 for extent in extents) or wanted > nbytes:
         raise LaunchError(f"download of {kind} {extents} needs {wanted} bytes; the buffer has {nbytes}")
     return kind, extents
+
+
+class ArrayBuffer(Protocol):
+    """A buffer that remembers the array that it was made for."""
+
+    form: ArrayForm | None
+
+    def write(self, array: np.ndarray) -> None: ...
+
+
+AnyBuffer = TypeVar("AnyBuffer", bound=ArrayBuffer)
+
+
+class ArrayDevice(Generic[AnyBuffer]):
+    """Arrays in a device's memory, by its `alloc`; `download` of their buffers returns their dtype and shape."""
+
+    def alloc(self, nbytes: int) -> AnyBuffer:
+        """Allocates `nbytes` of device memory."""
+        raise NotImplementedError
+
+    def upload(self, array: Any) -> AnyBuffer:
+        """Returns device memory with a copy of the array's bytes, in C order."""
+        given = np.asarray(array)
+        buffer = self.empty(given.shape, given.dtype)
+        buffer.write(given)
+        return buffer
+
+    def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> AnyBuffer:
+        """Returns device memory for an array. The simulator's is zero, but checked mode counts its bytes as undefined."""
+        form = ArrayForm.of(shape, dtype)
+        buffer = self.alloc(form.nbytes)
+        buffer.form = form
+        return buffer
+
+    def zeros(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> AnyBuffer:
+        """Returns device memory with an array of zeros."""
+        return self.upload(np.zeros(shape, dtype))

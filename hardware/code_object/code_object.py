@@ -8,11 +8,13 @@ For any bytes, `CodeObject.parse` and `kernels` raise no exception but DecodeErr
 from __future__ import annotations
 
 import itertools
+import os
 import struct
 from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from simgpu.hardware.code_object import bundle, compressed, elf
 from simgpu.hardware.code_object.debug import DebugInformation
@@ -20,7 +22,7 @@ from simgpu.hardware.code_object.demangled import kernels_by_name, readable, wit
 from simgpu.hardware.code_object.elf import EM_AMDGPU, ElfFile, Relocation, Segment, Symbols
 from simgpu.hardware.code_object.kernels import Argument, CalledFunction, KernelInfo, KernelTable, LinkedFile
 from simgpu.hardware.code_object.metadata import Metadata, read_metadata
-from simgpu.hardware.errors import DecodeError
+from simgpu.hardware.errors import DecodeError, LaunchError
 
 LISTED = 8  # most kernels in a module's repr
 
@@ -118,6 +120,17 @@ class CodeObject:
         """
         with elf.damage(f"code object ({len(data)} bytes)"):
             return _parse_elf(cls, _unwrap(bytes(data), target), target)
+
+    @classmethod
+    def open(cls, source: str | os.PathLike[str] | bytes, target: str = "") -> CodeObject:
+        """Parses the code object in a file or in bytes. Raises LaunchError for a file that cannot be read, else as `parse`."""
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            return cls.parse(bytes(source), target)
+        try:
+            data = Path(source).read_bytes()
+        except OSError as error:
+            raise LaunchError(f"cannot read {source}: {error.strerror or error}") from None
+        return cls.parse(data, target)
 
     def image(self, load_address: int | None = None) -> tuple[bytearray, int]:
         """Returns the memory image with relocations applied, and the virtual address of its first byte.

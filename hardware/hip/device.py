@@ -18,13 +18,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_float, c_size_t, c_void_p
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from simgpu.hardware.arrays import ArrayForm, as_bytes, extents_of
+from simgpu.hardware.arrays import ArrayDevice, ArrayForm, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, pack
 from simgpu.hardware.code_object.code_object import CodeObject, LoadedKernel, kernel_list, kernel_named
 from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
@@ -82,7 +81,7 @@ class Buffer:
         return f"<Buffer of {self.nbytes} bytes at {self.address:#x}{f', {self.form}' if self.form else ''} on the GPU>"
 
 
-class Device:
+class Device(ArrayDevice[Buffer]):
     """A real GPU by its HIP index.
 
     timeout: seconds until a launch counts as hung. Raises HipError for a missing runtime, a missing GPU, or a GPU that
@@ -129,26 +128,6 @@ class Device:
                 error.status,
             ) from None
 
-    def upload(self, array: Any) -> Buffer:
-        """Allocates GPU memory and copies the array's bytes to it, in C order; `download` knows its type and shape."""
-        given = np.asarray(array)
-        raw = as_bytes(given)
-        buffer = self.alloc(raw.size)
-        buffer.form = ArrayForm(given.dtype, given.shape)
-        buffer.write(raw)
-        return buffer
-
-    def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
-        """Allocates GPU memory for an array of a shape and type, which `download` uses."""
-        form = ArrayForm.of(shape, dtype)
-        buffer = self.alloc(form.nbytes)
-        buffer.form = form
-        return buffer
-
-    def zeros(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
-        """Allocates GPU memory with an array of zeros."""
-        return self.upload(np.zeros(shape, dtype))
-
     def free(self, buffer: Buffer) -> None:
         """Frees a buffer."""
         self.library.call("hipFree", buffer.address)
@@ -159,14 +138,7 @@ class Device:
         Raises LaunchError for a file that cannot be read, DecodeError for a damaged one and HipError for one that this GPU
         cannot run.
         """
-        if isinstance(source, (bytes, bytearray, memoryview)):
-            data = bytes(source)
-        else:
-            try:
-                data = Path(source).read_bytes()
-            except OSError as error:
-                raise LaunchError(f"cannot read {source}: {error.strerror or error}") from None
-        code = CodeObject.parse(data, self.arch)
+        code = CodeObject.open(source, self.arch)
         wanted = unsuitable(code, self.target_id)
         if wanted:
             raise HipError(f"the code object is for {wanted}, {self.name} is not", f"Compile for {self.target_id}.")

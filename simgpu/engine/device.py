@@ -7,7 +7,6 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
 import numpy as np
@@ -26,7 +25,7 @@ from simgpu.engine.suppressions import Suppressions
 from simgpu.engine.workers.initial_state import mode_register, registers
 from simgpu.engine.workers.kept import ReusePool
 from simgpu.hardware.architectures import GFX12
-from simgpu.hardware.arrays import ArrayForm, as_bytes, extents_of
+from simgpu.hardware.arrays import ArrayDevice, ArrayForm, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, hidden_segment
 from simgpu.hardware.code_object.code_object import CodeObject, LoadedKernel, kernel_list, kernel_named
 from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
@@ -120,7 +119,7 @@ class Buffer:
         return f"<Buffer of {self.nbytes} bytes at {self.address:#x}{f', {self.form}' if self.form else ''}>"
 
 
-class Device:
+class Device(ArrayDevice[Buffer]):
     """A simulated GPU with given checks. `simgpu.Device` documents the other arguments.
 
     check: the requested mode; False: memory does not track undefined bits, whatever the checks. checks: checks to run in launches
@@ -229,27 +228,6 @@ class Device:
         """Allocates device memory of `nbytes`. Raises LaunchError for a negative size."""
         return Buffer(self, self.memory.allocate(nbytes))
 
-    def upload(self, array: Any) -> Buffer:
-        """Returns device memory with a copy of the array's bytes, in C order. `download` returns its dtype and shape."""
-        given = np.asarray(array)
-        raw = as_bytes(given)
-        buffer = self.alloc(raw.size)
-        buffer.form = ArrayForm(given.dtype, given.shape)
-        buffer.write(raw)
-        return buffer
-
-    def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
-        """Returns device memory for an array; `download` returns its dtype and shape. Its bytes are zero, but checked mode counts
-        them as undefined."""
-        form = ArrayForm.of(shape, dtype)
-        buffer = self.alloc(form.nbytes)
-        buffer.form = form
-        return buffer
-
-    def zeros(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
-        """Returns device memory with an array of zeros."""
-        return self.upload(np.zeros(shape, dtype))
-
     def place(
         self, address: int, data: np.ndarray, *,
         nbytes: int | None = None, writable: bool = True, label: str = "", defined: bool = False,
@@ -285,14 +263,7 @@ class Device:
         place: called with the size of the module's image, returns its address and the host memory for it (uint8, zero). By
         default the device chooses both. Raises DecodeError for damaged files and LaunchError for another target's.
         """
-        if isinstance(source, (bytes, bytearray, memoryview)):
-            data = bytes(source)
-        else:
-            try:
-                data = Path(source).read_bytes()
-            except OSError as error:
-                raise LaunchError(f"cannot read {source}: {error.strerror or error}") from None
-        code = CodeObject.parse(data, self.arch)
+        code = CodeObject.open(source, self.arch)
         if code.target != self.arch:
             raise LaunchError(
                 f"the code object is for {code.target}, this device is {self.arch}: "

@@ -137,8 +137,15 @@ def main(argv: Sequence[str] | None = None, on_gpu: bool = False) -> int:
 def verb_parser(verb: str) -> Parser:
     """Returns the parser of one verb, with its own options."""
     made = Parser(prog=f"simgpu {verb}")
-    _module(verb).configure(made)
+    _configure(made, verb)
     return made
+
+
+def _configure(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Adds a verb's options, and its USAGE, if it has one, as the end of the help."""
+    module = _module(verb)
+    parser.epilog = getattr(module, "USAGE", None)
+    module.configure(parser)
 
 
 def overview() -> str:
@@ -178,8 +185,8 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     module = None if verb is None else _module(verb)
 
     def configure(made: argparse.ArgumentParser) -> None:
-        assert module is not None and verb is not None
-        module.configure(made)
+        assert verb is not None
+        _configure(made, verb)
         _add_quiet(text, made)
         if {"-h", "--help"} & set(arguments):
             from simgpu.tools.shared.parser import add_examples

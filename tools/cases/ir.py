@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from simgpu.tools.cases.opencl import MACHINE
+from simgpu.tools.cases.opencl import MACHINE, compile_file
 from simgpu.tools.shared.hiprtc import compiler, link
 
 
@@ -16,14 +16,7 @@ def compile_ir(text: str, target: str, path: Path, options: Sequence[str] = ()) 
 
     path: the text's file, for messages; options: of clang, after its -O3
     """
-    tool = compiler()
-    with tempfile.TemporaryDirectory(prefix="simgpu-ir-") as scratch:
-        folder = Path(scratch)
-        (folder / path.name).write_text(text, "utf-8")
-        made = ["-x", "ir", *MACHINE, *options, "-Wno-override-module", f"-mcpu={target}"]
-        made += ["-c", f"./{path.name}", "-o", "kernels.o"]
-        linked = [*tool.lld, "-shared", "kernels.o", "-o", "kernels.co"]
-        return link(([*tool.clang, *made], linked), folder / "kernels.co")
+    return compile_file(text, path.name, ("-x", "ir", *MACHINE, *options, "-Wno-override-module", f"-mcpu={target}"))
 
 
 def printed_ir(data: bytes, name: str) -> tuple[str | None, str]:

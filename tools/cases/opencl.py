@@ -25,13 +25,16 @@ def compile_opencl(text: str, target: str, path: Path, options: Sequence[str] = 
     options: of clang, after its -O3. path: the text's file. Messages and the line table use its name, and its folder is searched
     for includes.
     """
+    folders = f"-I{path.parent.absolute()}", "-g", "-fdebug-compilation-dir=."
+    return compile_file(text, path.name, (*LANGUAGE, *MACHINE, *options, f"-mcpu={target}", *folders))
+
+
+def compile_file(text: str, name: str, options: Sequence[str]) -> tuple[bytes | None, str]:
+    """Returns the code object of a file of this text and name, and the compiler's messages. options: all of clang's."""
     tool = compiler()
-    with tempfile.TemporaryDirectory(prefix="simgpu-opencl-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="simgpu-clang-") as scratch:
         folder = Path(scratch)
-        (folder / path.name).write_text(text, "utf-8")
-        compiled = [
-            *tool.clang, *LANGUAGE, *MACHINE, *options, f"-mcpu={target}", f"-I{path.parent.absolute()}", "-g",
-            "-fdebug-compilation-dir=.", "-c", f"./{path.name}", "-o", "kernels.o",
-        ]  # fmt: skip
+        (folder / name).write_text(text, "utf-8")
+        compiled = [*tool.clang, *options, "-c", f"./{name}", "-o", "kernels.o"]
         linked = [*tool.lld, "-shared", "kernels.o", "-o", "kernels.co"]
         return link((compiled, linked), folder / "kernels.co")

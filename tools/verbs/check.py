@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,6 @@ Kinds of findings: simgpu help findings
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's own options; those of exec or run follow FILE or OP."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     _own_options(parser)
     text = f"a code object, assembly, a folder that kerncap captured, or an operator: {', '.join(OPERATORS)}"
     parser.add_argument("what", metavar="FILE|OP", nargs="?", help=text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, Namespace
 
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.script import add_launch_options, with_subject
@@ -25,8 +25,6 @@ The prompt's commands: help. A tutorial: simgpu help debug
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's own options; those of exec or run follow FILE or OP."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     _own_options(parser)
     parser.add_argument("what", metavar="FILE|OP", help=f"{WHAT}: {', '.join(OPERATORS)}")
     parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`, or a script's own")

@@ -10,7 +10,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -61,8 +61,6 @@ COLUMNS: tuple[str, ...] = (
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture, several by commas (mi300x)")
     parser.add_argument("--devices", type=int, default=1, metavar="N", help="the number of devices (default: 1)")
     parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, leaks")

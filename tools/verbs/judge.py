@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,8 +24,6 @@ The candidate's Python code has your rights: run strangers' in a container.
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     parser.add_argument("candidate", metavar="CANDIDATE", help="kernels (.hip), or a module with Triton kernels (.py)")
     parser.add_argument("--reference", metavar="REF.PY", required=True, help="the reference")
     parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture (default: mi300x)")

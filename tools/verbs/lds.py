@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, Namespace
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,6 @@ The waves of the first workgroup are looked at, each at its first visits. All vi
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's own options; those of exec or run follow FILE or OP."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     add_json_option(parser)
     parser.add_argument("what", metavar="FILE|OP", help=f"a code object, assembly, or an operator: {', '.join(OPERATORS)}")
     parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`")

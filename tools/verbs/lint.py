@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 
 from simgpu.checks.lint.causes import TOLERATED
 from simgpu.engine.finding import Finding
@@ -27,8 +27,6 @@ Kinds of findings, and guarantees: simgpu help lint
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     parser.add_argument("file", metavar="FILE", help=FILE)
     parser.add_argument("--kernel", metavar="K", help="only this kernel (default: all)")
     parser.add_argument("--target", help="board or architecture of assembly, or the entry of a bundle")

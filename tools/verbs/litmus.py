@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +29,6 @@ LIMIT = 1 << 16  # bytes of a test's file
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     parser.add_argument("files", metavar="FILE", nargs="*", help="tests (default: those that come with simgpu)")
     parser.add_argument("--target", default="mi300x", help="board or architecture (default: mi300x)")
     parser.add_argument("--only", metavar="NAMES", help="tests whose whole name this regular expression matches")

@@ -35,7 +35,7 @@ used. What the advice means: simgpu help advice
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's own options; those of exec or run follow FILE or OP."""
     _own_options(parser)
-    add_launches(parser, USAGE)
+    add_launches(parser)
 
 
 def _own_options(parser: ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import shlex
-from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +45,6 @@ What is modelled, and what a proof assumes: simgpu help proofs
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options; OTHER, or those of OP, follow."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     _own_options(parser)
     parser.add_argument("file", metavar="FILE|OP", help=f"{FILE}; or gemm, as in `simgpu emit`")
     text = "OTHER, the file to compare with (default: FILE by --other-options, or the IR of FILE), or options of OP"

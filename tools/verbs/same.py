@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -35,8 +35,6 @@ SHOWN = 4  # branches that are listed
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's own options; the launches follow."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     add_json_option(parser)
     parser.add_argument("first", metavar="FILE|OP", help=f"a code object, assembly, or one of {', '.join(OPERATORS)}")
     parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="FILE and options, or options, `and` and another launch")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -45,13 +45,11 @@ Only samples of the workgroups run. The model and its errors: simgpu help timing
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's own options; those of exec or run follow FILE or OP."""
     _own_options(parser)
-    add_launches(parser, USAGE)
+    add_launches(parser)
 
 
-def add_launches(parser: ArgumentParser, usage: str) -> None:
-    """Adds FILE or OP, whose launches are timed, and its options; usage: the end of the help."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = usage
+def add_launches(parser: ArgumentParser) -> None:
+    """Adds FILE or OP, whose launches are timed, and its options."""
     parser.add_argument("what", metavar="FILE|OP", help=f"{WHAT}: {', '.join(OPERATORS)}")
     parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`, or a script's own")
 

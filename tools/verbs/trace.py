@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +40,6 @@ USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu derive`,
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's own options and a file's; an operator's follow OP."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     _own_options(parser)
     _file_options(parser)
     parser.add_argument("what", metavar="FILE|OP", help=f"code object, or an operator: {', '.join(OPERATORS)}")

@@ -8,7 +8,7 @@ import importlib.util
 import json
 import os
 import sys
-from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +38,6 @@ WIDTH = 100  # of a report outside a terminal
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture (mi300x); mi300x:2 is two")
     parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, bounds")
     add_suppressions_option(parser)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, Namespace
 
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.script import add_launch_options, with_subject
@@ -24,8 +24,6 @@ Values are followed, not addresses, nor which way a branch went: simgpu help deb
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's own options; those of exec or run follow FILE or OP."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     _own_options(parser)
     text = f"NAME[i,j], or 0xADDRESS[:f16 ...]; then {WHAT}: {', '.join(OPERATORS)}; with its options"
     parser.add_argument("what", metavar="ELEMENT", help=text)

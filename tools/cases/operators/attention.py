@@ -20,21 +20,26 @@ from simgpu.tools.shared.inputs import Inputs
 BLOCK_SCORES = 1 << 24  # scores that float64 attention holds at once: some arrays of 128 MiB
 
 
-def _attention_options(sub: ArgumentParser) -> None:
+def add_attention_options(sub: ArgumentParser, widths: str = "") -> None:
+    """Adds sizes, heads and the causal mask, of attention and of its backward. widths: a rule for the head dimension."""
     sub.add_argument("-L", "--lq", type=int, required=True, help="queries, and keys unless --lk")
     sub.add_argument("--lk", type=int, help="keys (default: as many as queries)")
-    sub.add_argument("-d", type=int, required=True, metavar="D", help="head dimension of Q and K")
+    sub.add_argument("-d", type=int, required=True, metavar="D", help=f"head dimension of Q and K{widths}")
     sub.add_argument("--dv", type=int, default=0, help="head dimension of V and of the result (default: as -d)")
     sub.add_argument("--scale", type=finite_number, help="factor of the scores (default: 1 / sqrt(d))")
     sub.add_argument("--batch", type=int, default=1, help="batch (default: 1)")
     sub.add_argument("--heads", type=int, default=1, help="query heads (default: 1)")
     sub.add_argument("--kv-heads", type=int, default=0, help="heads of K and V (default: as many as query heads)")
     sub.add_argument("--causal", action="store_true", help="no query sees a later key")
+
+
+def _unfused_options(sub: ArgumentParser) -> None:
+    add_attention_options(sub)
     sub.add_argument("--window", type=int, help="a query sees fewer than this many keys before its own")
 
 
 def _fused_options(sub: ArgumentParser) -> None:
-    _attention_options(sub)
+    _unfused_options(sub)
     sub.add_argument("--softcap", type=finite_number, help="a score s becomes SOFTCAP * tanh(s / SOFTCAP)")
     sub.add_argument("--alibi", action="store_true", help="subtract slope times distance of query and key from a score")
     sub.add_argument("--lse", action="store_true", help="also store log(sum(exp(score))) of every query")
@@ -128,7 +133,7 @@ OPERATORS = (
         Kernels(_attention_workload),
     ),
     Operator(
-        "unfused", "attention as three kernels, the paper's baseline", UnfusedAttention, _attention_options, _unfused_tree,
+        "unfused", "attention as three kernels, the paper's baseline", UnfusedAttention, _unfused_options, _unfused_tree,
         Kernels(_attention_workload),
     ),
 )  # fmt: skip

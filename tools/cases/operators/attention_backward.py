@@ -9,8 +9,8 @@ import numpy as np
 
 from simgpu.operators import AttentionBackward, AttentionBackwardProblem, reference
 from simgpu.operators.tree import Extent
-from simgpu.tools.cases.operators.attention import BLOCK_SCORES
-from simgpu.tools.cases.operators.operator import Kernels, Operator, finite_number
+from simgpu.tools.cases.operators.attention import BLOCK_SCORES, add_attention_options
+from simgpu.tools.cases.operators.operator import Kernels, Operator
 from simgpu.tools.cases.workload import ExpectedOperand, StridedArray, Workload, contiguous
 from simgpu.tools.shared.arrays import array_type
 from simgpu.tools.shared.inputs import Inputs
@@ -18,15 +18,7 @@ from simgpu.tools.shared.inputs import Inputs
 
 def _options(sub: ArgumentParser) -> None:
     sub.set_defaults(dtype="f16")  # there is no f32
-    sub.add_argument("-L", "--lq", type=int, required=True, help="queries, and keys unless --lk")
-    sub.add_argument("--lk", type=int, help="keys (default: as many as queries)")
-    sub.add_argument("-d", type=int, required=True, metavar="D", help="head dimension of Q and K, a multiple of 8")
-    sub.add_argument("--dv", type=int, default=0, help="head dimension of V and O (default: as -d)")
-    sub.add_argument("--scale", type=finite_number, help="factor of the scores (default: 1 / sqrt(d))")
-    sub.add_argument("--batch", type=int, default=1, help="batch (default: 1)")
-    sub.add_argument("--heads", type=int, default=1, help="query heads (default: 1)")
-    sub.add_argument("--kv-heads", type=int, default=0, help="heads of K and V (default: as many as query heads)")
-    sub.add_argument("--causal", action="store_true", help="no query sees a later key")
+    add_attention_options(sub, ", a multiple of 8")
 
 
 def _tree(o: Namespace) -> AttentionBackward:

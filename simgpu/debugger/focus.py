@@ -46,11 +46,6 @@ class Initial:
             if one.writable and one.base not in self._copies and (one.tracked or one.nbytes < HEAP):
                 self._copies[one.base] = one, one.data.copy()
 
-    def retake(self) -> None:
-        """Takes the current memory as the initial one."""
-        self._copies.clear()
-        self.keep()
-
     def restore(self) -> None:
         """Restores all copied memory."""
         for one, data in self._copies.values():

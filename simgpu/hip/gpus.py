@@ -209,13 +209,12 @@ class GPUs:
         every = scope_of(arch, "store", ()) >= Scope.SYSTEM
         if not (len(footprint.atomics) or (every and len(footprint.writes))):
             return False
-        for owned in self.owned.values():
-            if owned.fine and not owned.freed and owned.kind in SEEN_BY_HOST:
-                place = np.array([(owned.address, owned.address + owned.nbytes)])
-                plain = every and owned.kind is not AllocationKind.MANAGED
-                written = (footprint.atomics, footprint.writes) if plain else (footprint.atomics,)
-                if any(first_common(ranges, place) is not None for ranges in written):
-                    return True
+        seen = [owned for owned in self.owned.values() if owned.fine and not owned.freed and owned.kind in SEEN_BY_HOST]
+        plain = [owned for owned in seen if every and owned.kind is not AllocationKind.MANAGED]
+        for written, places in ((footprint.atomics, seen), (footprint.writes, plain)):
+            ranges = np.array(sorted((owned.address, owned.address + owned.nbytes) for owned in places)).reshape(-1, 2)
+            if first_common(written, ranges) is not None:
+                return True
         return False
 
     def leaks(self) -> list[OwnedAllocation]:

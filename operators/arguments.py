@@ -58,9 +58,9 @@ def expect_arrays(reader: str, shapes: Mapping[str, tuple[int, ...]], given: Map
     return {name: expect_shape(name, given[name], shape) for name, shape in shapes.items()}
 
 
-def row_stride(name: str, given: int | None, least: int) -> int:
-    """Returns a stride of rows in elements, `least` for None. LaunchError for a stride that is shorter than a row."""
+def row_stride(name: str, given: int | None, least: int, row: str = "row") -> int:
+    """Returns a stride in elements, `least` for None. LaunchError for one that is shorter than a row. row: the name of a row."""
     stride = least if given is None else positive_dimension(name, given)
     if stride < least:
-        raise LaunchError(f"{name} = {stride} is shorter than a row of {least} elements: give {name} >= {least}")
+        raise LaunchError(f"{name} = {stride} is shorter than a {row} of {least} elements: give {name} >= {least}")
     return stride

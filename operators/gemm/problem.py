@@ -7,7 +7,7 @@ from math import prod
 
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.arguments import one_of, positive_dimension
+from simgpu.operators.arguments import one_of, positive_dimension, row_stride
 from simgpu.operators.gemm.leaves import Leaves
 
 GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}  # the activation that a gated one applies to even columns
@@ -95,11 +95,7 @@ class GemmProblem:
         for name in ("m", "n", "k", "batch"):
             object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
         for name, (_, columns) in zip(("lda", "ldb", "ldc"), self.stored_shapes, strict=True):
-            given = getattr(self, name)
-            stride = columns if given is None else positive_dimension(name, given)
-            if stride < columns:
-                raise LaunchError(f"{name} = {stride} is shorter than a stored row of {columns} elements: give {name} >= {columns}")
-            object.__setattr__(self, name, stride)
+            object.__setattr__(self, name, row_stride(name, getattr(self, name), columns, "stored row"))
         self._check_types()
         if self.preshuffle_b:
             self._check_preshuffle()

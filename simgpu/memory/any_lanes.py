@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
@@ -37,6 +38,7 @@ from simgpu.memory.lane_copy import (
 FEW = 8  # lanes that are looked for in the bitmap one by one
 
 
+@dataclass(eq=False)
 class GlobalAccess:
     """Checked access to device memory, one allocation at a time.
 
@@ -46,23 +48,16 @@ class GlobalAccess:
     straight, together: see `LaneCopy`. They concern handlers with hooks; others call functions that they share.
     """
 
-    def __init__(
-        self,
-        frame: Frame,
-        addresses: Addresses | None,
-        lane_bytes: int,
-        to_memory: bool,
-        narrow: Narrow | None = None,
-        straight: bool = True,
-        together: bool = True,
-    ) -> None:
-        self.frame = frame
-        self.addresses = addresses
-        self.lane_bytes = lane_bytes
-        self.to_memory = to_memory
-        self.narrow = narrow
-        self.straight = straight
-        self.together = together and not frame.dry
+    frame: Frame
+    addresses: Addresses | None
+    lane_bytes: int
+    to_memory: bool
+    narrow: Narrow | None = None
+    straight: bool = True
+    together: bool = True
+
+    def __post_init__(self) -> None:
+        self.together &= not self.frame.dry
 
     def run(self, lanes: Any) -> None:
         """Serves the lanes of the i64 mask, or returns from the handler with a fault."""

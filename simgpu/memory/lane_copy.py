@@ -254,6 +254,7 @@ class Spill:
         return frame.value(mask) == ALL_LANES
 
 
+@dataclass(eq=False)
 class LaneCopy:
     """Copies between staging and memory for the lanes of a mask.
 
@@ -263,24 +264,18 @@ class LaneCopy:
     16 bytes, wherever they are. All others take a loop over the lanes, which compiles quickly.
     """
 
-    def __init__(
-        self,
-        frame: Frame,
-        addresses: Spill,
-        lane_bytes: int,
-        to_memory: bool,
-        narrow: Narrow | None = None,
-        straight: bool = True,
-        together: bool = True,
-    ) -> None:
-        self.frame = frame
-        self.addresses = addresses
-        self.lane_bytes = lane_bytes
-        self.to_memory = to_memory
-        self.narrow = narrow
-        self.straight = straight
-        self.together = together and lane_bytes in (4, 8, 16)
-        self.contiguous = addresses.is_contiguous(lane_bytes) if straight or frame.hooks else frame.value(ir.Constant(I1, 0))
+    frame: Frame
+    addresses: Spill
+    lane_bytes: int
+    to_memory: bool
+    narrow: Narrow | None = None
+    straight: bool = True
+    together: bool = True
+
+    def __post_init__(self) -> None:
+        self.together &= self.lane_bytes in (4, 8, 16)
+        looks = self.straight or self.frame.hooks
+        self.contiguous = self.addresses.is_contiguous(self.lane_bytes) if looks else self.frame.value(ir.Constant(I1, 0))
 
     def run(self, lanes: Any, host_of: Callable[[Any], IrValue]) -> None:
         """Copies the lanes of the i64 mask; `host_of(i64 address)` returns its host pointer."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import random
-from ctypes import c_int64
+from ctypes import c_int64, c_uint64
 
 import numpy as np
 
@@ -92,12 +92,16 @@ class Slot(ctypes.Structure):
         ("used", c_int64),  # record steps of finished slices in this turn
         ("met", c_int64),  # 1 if its waves passed a barrier in this turn
         ("polls", c_int64),  # 1 if the last slices of its waves left their registers as the slices before had
+        ("looks", c_int64),  # barriers in this turn's second half at which its registers were examined
+        ("marks", c_uint64 * 2),  # fingerprints: scalar registers at the first of them; vector registers when those recurred
+        ("recurs", c_int64),  # 1 if all its registers were twice the same at such barriers
         ("haste", c_int64),  # the workgroup's turns and slices have a 2^haste-th of their usual length
     )
 
     def empty(self) -> None:
         """Drops the workgroup, and all that is known of its turns, as if none had run here."""
-        self.state, self.used, self.met, self.polls, self.haste = EMPTY, 0, 0, 0, 0
+        self.state = EMPTY
+        self.used = self.met = self.polls = self.looks = self.recurs = self.haste = 0
 
 
 def begin_job(job: WorkerJob, slots: ctypes.Array[Slot]) -> None:
@@ -123,6 +127,7 @@ OVER = 1 << 62  # `Slot.used` of a turn that is over before
 # Turns with barriers after which another workgroup becomes resident; a tile with 4096 steps of k takes three turns.
 PATIENCE = 16
 MOST_HASTE = 8  # of a workgroup that polls
+LOOKS = 24  # of `Slot.looks`: three rounds of a loop with eight barriers
 FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
 
 

@@ -21,6 +21,7 @@ from simgpu.engine.workers.scheduler import (
     FINISHED,
     IDLE,
     LIMIT,
+    LOOKS,
     MOST_HASTE,
     NEED_PYTHON,
     OVER,
@@ -192,10 +193,17 @@ def run_piece(job: Any, wave: int, state: Any) -> int:
 
 
 @part
-def has_fingerprint(state: Any, number: int, start: int, size: int, found: int) -> bool:
-    """Returns whether a wave's fingerprint was that of `size` bytes, which it is from now on. found: the first term."""
+def fingerprint(start: int, size: int, found: int) -> int:
+    """Returns the fingerprint of `size` bytes. found: the first term."""
     for at in range(0, size, 8):
         found += load64(start + at) * (at | 1)
+    return found
+
+
+@part
+def has_fingerprint(state: Any, number: int, start: int, size: int, found: int) -> bool:
+    """Returns whether a wave's fingerprint was that of `size` bytes, which it is from now on. found: the first term."""
+    found = fingerprint(start, size, found)
     before = state.fingerprints[number]
     state.fingerprints[number] = found
     return found == before
@@ -210,9 +218,48 @@ def is_unchanged(job: Any, wave: int, state: Any) -> bool:
 
 
 @part
+def turn_steps(slot: Any) -> int:
+    """Returns the record steps of a workgroup's turn: those of two slices of each wave that can run, at least TURN.
+
+    The second slices show if the waves poll, even if a flag that one of them polls was set since the turn before.
+    """
+    return max(TURN, 2 * (slot.left - slot.waiting) * layout.SLICE) >> slot.haste
+
+
+@part
+def group_fingerprint(job: Any, slot: Any, number: int, start: int, size: int) -> int:
+    """Returns the fingerprint of the places at which a workgroup's waves are, and of `size` bytes of each."""
+    found = 0
+    for index in range(slot.waves):
+        wave = job.wave_memory + (number * job.waves + index) * job.wave_bytes
+        found = fingerprint(wave + start, size, 3 * found + structure(wave, WAVE).resume)
+    return found
+
+
+@part
+def look_for_poll(job: Any, slot: Any, number: int) -> None:
+    """Examines the registers of a workgroup at a barrier, where a loop that polls memory has them again and again.
+
+    It does so in the second half of a turn, if there are other workgroups. Vector registers are read only if scalar ones recur:
+    those of most loops count.
+    """
+    if slot.looks >= LOOKS or 2 * slot.used < turn_steps(slot) or (job.taken == 1 and job.exhausted):
+        return
+    scalars = group_fingerprint(job, slot, number, layout.SGPR, layout.STATUS)
+    if slot.looks == 0:
+        slot.marks[0] = scalars
+        slot.marks[1] = 0
+    elif scalars == slot.marks[0]:
+        vectors = group_fingerprint(job, slot, number, layout.VGPR, job.vgprs * layout.ROW) | 1
+        if vectors == slot.marks[1]:
+            slot.recurs = 1
+        slot.marks[1] = vectors
+    slot.looks += 1
+
+
+@part
 def run_group(job: Any, slots: Any, number: int) -> int:
-    """Runs each runnable wave of a workgroup for a slice, from wave `job.wave` on. Returns FINISHED, or the status of a return
-    to Python."""
+    """Runs each runnable wave of a workgroup for a slice, from wave `job.wave` on. Returns FINISHED, or why it stopped before."""
     slot = slots[number]
     slice_steps = layout.SLICE >> slot.haste
     before = job.clock if job.turn >= 0 else -1  # a turn that is over: one of its waves has just run
@@ -253,6 +300,7 @@ def run_group(job: Any, slots: Any, number: int) -> int:
         else:
             job.turn = -1
         if slot.left and slot.waiting == slot.left:
+            look_for_poll(job, slot, number)
             release_barrier(job, slots, number)
         if load64(job.budget) < job.spent:
             return LIMIT
@@ -264,21 +312,12 @@ def run_group(job: Any, slots: Any, number: int) -> int:
     if job.clock == before:
         slot.polls = slot.haste = 0  # none of its waves can run
         slot.used = OVER
-    elif slot.polls:
+    elif slot.polls or slot.recurs:
         slot.used = OVER  # all its waves wait for other workgroups
     if slot.left == 0:
         slot.state = EMPTY
         job.taken -= 1
     return FINISHED
-
-
-@part
-def turn_steps(slot: Any) -> int:
-    """Returns the record steps of a workgroup's turn: those of two slices of each wave that can run, at least TURN.
-
-    The second slices show if the waves poll, even if a flag that one of them polls was set since the turn before.
-    """
-    return max(TURN, 2 * (slot.left - slot.waiting) * layout.SLICE) >> slot.haste
 
 
 @part
@@ -294,13 +333,15 @@ def end_turn(job: Any, slot: Any) -> None:
         job.turns += 1
     else:
         job.turns = PATIENCE
-    if slot.polls and slot.state == BUSY:
+    if (slot.polls or slot.recurs) and slot.state == BUSY:
         slot.haste = MOST_HASTE
     else:
         slot.haste = max(slot.haste - 2, 0)
         job.moved = 1
     slot.used = 0
     slot.met = 0
+    slot.looks = 0
+    slot.recurs = 0
 
 
 @runtime

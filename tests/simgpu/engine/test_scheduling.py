@@ -341,6 +341,43 @@ def test_workgroups_that_poll_with_barriers_let_later_ones_begin(lds):
     assert counter.download(np.uint32)[0] == 6
 
 
+def test_a_grid_s_barrier_that_polls_through_lds_costs_short_turns():
+    """150 workgroups of two waves meet as Triton's do: lane 0 polls, and each round passes the counter through LDS, with two
+    barriers. With whole turns for each poll, 16 workgroups take 51 million instructions."""
+    gpu = simgpu.Device("gfx90a", threads=1, max_instructions=8_000_000)
+    lines = """
+    s_load_dwordx4 s[8:11], s[0:1], 0x0
+    v_and_b32 v0, 0x3ff, v0
+    v_mov_b32 v1, 0
+    v_mov_b32 v3, 1
+    v_cmp_eq_u32 vcc, 0, v0
+    s_waitcnt lgkmcnt(0)
+    s_and_saveexec_b64 s[14:15], vcc
+    global_atomic_add v1, v3, s[8:9]
+    s_mov_b64 exec, s[14:15]
+    look:
+    s_and_saveexec_b64 s[14:15], vcc
+    global_load_dword v2, v1, s[8:9] glc
+    s_waitcnt vmcnt(0)
+    ds_write_b32 v1, v2
+    s_mov_b64 exec, s[14:15]
+    s_waitcnt lgkmcnt(0)
+    s_barrier
+    ds_read_b32 v4, v1
+    s_waitcnt lgkmcnt(0)
+    s_barrier
+    v_readfirstlane_b32 s12, v4
+    s_cmp_lt_u32 s12, s10
+    s_cbranch_scc1 look
+    s_and_b64 exec, exec, vcc
+    global_atomic_add v1, v3, s[8:9] offset:4
+    """
+    k = loaded_kernel(gpu, lines, "buffer", "i32", group_segment_fixed_size=64)
+    counters = gpu.upload(np.zeros(2, np.uint32))
+    k.launch(grid=150, block=128, args=[counters, 150])
+    assert counters.download(np.uint32).tolist() == [150, 150]
+
+
 def test_all_workgroups_that_the_gpu_holds_meet_at_a_barrier_of_flags():
     """Workgroup 0 waits until each of the others has set its flag, then lets them go, as hipCUB's GridBarrier does.
 

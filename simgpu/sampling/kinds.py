@@ -27,8 +27,7 @@ IN_ORDER_STEPS = 32_000_000  # most records that samples execute, all waves toge
 # Number of equal samples from which all workgroups are assumed alike: ALIKE, or MORE_ALIKE if these have at most ALIKE_STEPS
 # records together.
 ALIKE, MORE_ALIKE, ALIKE_STEPS = 4, 128, 300_000
-# Number of samples of a launch of several rounds if these execute as much but request different numbers of lines.
-LINES_DIFFER = 16
+LINES_DIFFER = 16  # number of samples if these execute as much but request different numbers of lines
 # If workgroups differ, samples are added until the mean's relative error is NEAR, or up to these limits.
 MOST_DIFFERENT, DIFFERENT_STEPS, NEAR = 1024, 16_000_000, 0.01
 # If all workgroups run in one round, samples of at most FEW_KINDS kinds, each seen SEEN_KIND times, are complete. A
@@ -95,8 +94,8 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
     if _alike(sizes):
         # Workgroups at the edges of a problem may execute as much but request fewer lines, because a buffer's end cuts
         # them off. If they are few, the others represent them.
-        asked = sorted(one.words for one in wholes)[len(wholes) // 2 if rounds else -1]
-        if rounds and abs(float(np.mean(words)) / asked - 1) > max(NEAR, _sampling_error(words, groups)):
+        asked = sorted(one.words for one in wholes)[len(wholes) // 2]
+        if abs(float(np.mean(words)) / asked - 1) > max(NEAR, _sampling_error(words, groups) if rounds else 0.0):
             return wholes, LaunchFacts()
         return [next(one for one in wholes if abs(one.words - asked) <= NEAR * asked)], LaunchFacts()
     if max(sizes) == sizes[0] > HUNGRY * max(sizes[1:]):
@@ -118,7 +117,7 @@ def _suffices(sizes: Sequence[int], words: Sequence[int], heavy: float, groups: 
     if count < ALIKE:
         return count > 1 and total > LONG_STEPS
     if _alike(sizes):
-        least = LINES_DIFFER if rounds and not _alike(words) and total < LONG_STEPS else ALIKE
+        least = LINES_DIFFER if not _alike(words) and total < LONG_STEPS else ALIKE
         return count >= MORE_ALIKE or (count >= least and sum(sizes) > ALIKE_STEPS)
     if count >= MOST_DIFFERENT or total > DIFFERENT_STEPS:
         return True

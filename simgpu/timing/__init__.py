@@ -10,6 +10,7 @@
     channels.py      the fraction of memory's channels that are busy
     native/          loops that run as machine code: the units of a compute unit, streams, caches
     cu.py            a compute unit, event by event
+    moved.py         the bytes that workgroups move through each level
     dispatch.py      the workgroups that a CU gets, if workgroups differ
     stretches.py     times pieces of code that waves run at the same time
     gpu.py           rounds over the GPU: a CU's part of L2 and memory, which all CUs share

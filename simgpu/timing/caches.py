@@ -20,7 +20,7 @@ from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import CodeColumns
 from simgpu.timing.footprint import AccessedLines, Reach, footprints_of, reach_of
-from simgpu.timing.front import Front, Timetable, front_times, runs, turns
+from simgpu.timing.front import Front, Timetable, front_times, in_step, runs, turns
 from simgpu.timing.history import EarlierLines
 from simgpu.timing.native.replay import (
     BEHIND,
@@ -59,6 +59,10 @@ class ServedAccesses:
     lines: np.ndarray  # lines of these misses
     owners: np.ndarray  # for each of these lines, the number of its access
     wanted: np.ndarray  # uint8: halves of the line of L2 that the access wants, a bit each
+
+    def count_misses(self, trace: Trace, code: CodeColumns) -> np.ndarray:
+        """Returns by instruction the requests that miss the vector or scalar cache."""
+        return np.bincount(trace.steps[code.accesses[trace.steps]], self.accesses[:, 2], len(code.unit))
 
 
 def first_caches(
@@ -170,7 +174,8 @@ def shares(
     traced part is the whole launch).
     whole: workgroups that ran to their ends; the fraction of stores comes from these if no workgroup in `traces` executed a store.
     front: for whole, consecutive workgroups of a launch of several rounds; without it, `traces` begin together with empty caches.
-    table: when their waves access memory. after: the round after `traces`, if these are beginnings.
+    table: when their waves access memory; without it, they begin together. after: the round after `traces`, if these are
+    beginnings.
 
     A CU's bytes in flight divided by the latency are its rate (Little's law). So within one latency a workgroup
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
@@ -325,13 +330,14 @@ def _replay_all(
         pass_last_caches(requests, code.flags, order, times, counted, int(latency > 0), latency or window, mall, caches, tallies)
         return tallies
 
+    since = _line_times(requests, groups) if front else _step_times(traces, served, requests)
     footprints = footprints_of(requests, groups[: first + 1], len(known), count) if warm or after else (nothing, nothing)
-    together = min(first, front.together) if front else first
+    together = min(first, front.together) if front and table else first
     caches = fresh()
     seen = caches.seen.copy()  # before the launch
-    cold = replay(caches, *turns(requests.starts, groups[: together + 1]))
+    cold = replay(caches, turns(since, groups[: together + 1]), since)
     if after:
-        later = replay(caches.after_a_round(seen), *turns(requests.starts, groups[first:]))
+        later = replay(caches.after_a_round(seen), turns(since, groups[first:]), since)
         kept = _kept_fraction(reach.of(footprints[1], after.together), chip, row)
         return Replayed([cold, _with_losses(later, cold, kept) * first / len(after.traces)], after.rounds, footprints, each)
     if front is None or table is None or len(traces) <= together:
@@ -369,6 +375,22 @@ def _requests(
     seen, known = number_values(lines)
     wanted = np.concatenate([one.wanted for one in served])
     return Requests(lines, seen, wanted, starts, owners, askers, accesses, xcds), groups, known
+
+
+def _line_times(requests: Requests, groups: np.ndarray) -> np.ndarray:
+    """Returns the time of each run in lines of its workgroup. groups: first run of each workgroup, and their end."""
+    return requests.starts[:-1] - np.repeat(requests.starts[groups[:-1]], np.diff(groups))
+
+
+def _step_times(traces: Sequence[Trace], served: Sequence[ServedAccesses], requests: Requests) -> np.ndarray:
+    """Returns the time of each run if workgroups begin together, in lines of a mean workgroup."""
+    counts = np.concatenate([one.accesses[:, 2] for one in served])
+    ends = np.cumsum([0, *(len(one.accesses) for one in served)])
+    waves = np.concatenate([*(trace.access_starts[:-1] + end for trace, end in zip(traces, ends, strict=False)), ends[-1:]])
+    times, length = in_step(counts, waves, ends)
+    starts, of = requests.starts[:-1], requests.accesses
+    first = np.maximum.accumulate(np.where(np.diff(of, prepend=-1) != 0, starts, 0))
+    return (times[of] + (starts - first) * (length / np.maximum(1, counts))[of]).astype(np.int64)
 
 
 def _wanting(requests: Requests, code: CodeColumns, known: int) -> np.ndarray:
@@ -421,8 +443,7 @@ def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColu
 
 def _mean_misses(traced: Iterable[tuple[Trace, ServedAccesses]], code: CodeColumns) -> np.ndarray:
     """Returns by instruction the requests of a mean workgroup that miss the vector cache; 1 without any."""
-    counts = [np.bincount(trace.steps[code.accesses[trace.steps]], one.accesses[:, 2], len(code.unit)) for trace, one in traced]
-    mean = np.mean(counts, axis=0)
+    mean = np.mean([one.count_misses(trace, code) for trace, one in traced], axis=0)
     return np.where(mean > 0, mean, 1.0)
 
 
@@ -449,41 +470,3 @@ def _stored_lines(
     pieces = [distinct(lines[of_xcd == xcd]) for xcd in distinct(of_xcd)]
     whole = sum(len(distinct(one >> np.uint32(shift))) for one in pieces)
     return each / len(lines) / (1 << shift), sum(map(len, pieces)) / whole / (1 << shift)
-
-
-def written_fraction(
-    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
-) -> float:
-    """Returns the fraction of a launch's bytes between L2 and memory that are written. traces: workgroups that represent all."""
-    moved = _bytes_past(traces, served, code, traffic.past.prod(0), row)
-    return float(moved[code.flags & STORE != 0].sum() / max(1.0, moved.sum()))
-
-
-def changed_fractions(
-    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
-) -> tuple[float, float]:
-    """Returns the fractions of the bytes that come into L2 that stores change, and that go on to memory when they leave.
-
-    traces: as in `written_fraction`
-    """
-    whole, far = (_bytes_past(traces, served, code, past, row) for past in (traffic.past[0], traffic.past.prod(0)))
-    stores, every = code.flags & STORE != 0, max(1.0, float(whole.sum()))
-    return float(whole[stores].sum()) / every, float(far[stores].sum()) / every
-
-
-def moved_bytes(
-    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
-) -> float:
-    """Returns the bytes that a workgroup loads from lines that other XCDs hold. traces: as in `written_fraction`."""
-    return float(_bytes_past(traces, served, code, traffic.past[0] * traffic.moved, row).sum() / len(traces))
-
-
-def _bytes_past(
-    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, past: np.ndarray, row: Pipelines
-) -> np.ndarray:
-    """Returns by instruction the bytes that workgroups move past a level. past: what it passes on for each requested byte."""
-    each = np.where(code.short, LINE_BYTES, row.cache_line) * past
-    moved = np.zeros(len(each))
-    for trace, one in zip(traces, served, strict=True):
-        moved += trace.stretch * each * np.bincount(trace.steps[code.accesses[trace.steps]], one.accesses[:, 2], len(each))
-    return moved

@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 # Distance between samples as a fraction of the launch: the golden ratio is near no simple fraction, so samples do not fall into
 # step with a period of the grid.
 GOLDEN = 0.6180339887498949
+ALIKE = 0.99  # least records of a workgroup over those of another that executes as much
 
 
 def spread(groups: int, count: int) -> Iterable[int]:
@@ -70,12 +72,31 @@ def mix_samples(stand: np.ndarray, count: int) -> np.ndarray:
     return stand[((np.arange(1, count + 1) * GOLDEN) % 1 * len(stand)).astype(np.int64)]
 
 
+class Sharing(NamedTuple):
+    """Work of all CUs divided by that of one of them, in several measures: so many CUs like it would share the GPU."""
+
+    work: float  # records that workgroups execute
+    l2: float  # bytes requested from L2
+    mall: float  # bytes past L2
+    memory: float  # bytes of memory
+    stored: float  # bytes of stores
+
+    @classmethod
+    def even(cls, cus: float) -> Sharing:
+        """Returns the sharing of `cus` CUs that do the same."""
+        return cls(*[cus] * len(cls._fields))
+
+    def at_most(self, cus: float) -> Sharing:
+        """Returns the parts of a CU: one that does less than the mean gets a `cus`th, if it wants as much."""
+        return Sharing(*(min(cus, each) for each in self))
+
+
 @dataclass(frozen=True)
 class DispatchQueue:
     """Workgroups that one CU runs."""
 
     order: np.ndarray  # samples, in the order of dispatch
-    busy: float  # mean work of the active CUs divided by this CU's work, 0 to 1
+    sharing: Sharing
 
 
 class Dispatcher:
@@ -112,13 +133,13 @@ class Dispatcher:
 
 
 def last_queues(
-    clocks: np.ndarray, works: Sequence[np.ndarray], stand: np.ndarray, cus: int, xcds: int, places: int, interval: float = 0.0
+    clocks: np.ndarray, works: np.ndarray, stand: np.ndarray, cus: int, xcds: int, places: int, interval: float = 0.0
 ) -> list[DispatchQueue]:  # fmt: skip
-    """Returns the queues of the CU whose last workgroup ends last, and of the CUs with most work, by each measure.
+    """Returns the queues of the CU whose last workgroup ends last, and of the CUs that execute most and request most from L2.
 
-    clocks: clocks of each sample on an otherwise idle CU; works: measures of each sample's work, such as records and lines; stand:
-    the sample of each workgroup; cus: CUs of all XCDs; places: workgroups that a CU holds; interval: clocks between the starts of
-    two workgroups on an XCD. Workgroups go to XCDs in turn.
+    clocks: clocks of each sample on an otherwise idle CU; works: each sample's work, (samples, measures of `Sharing`); stand: the
+    sample of each workgroup; cus: CUs of all XCDs; places: workgroups that a CU holds; interval: clocks between the starts of two
+    workgroups on an XCD. Workgroups go to XCDs in turn.
     """
     each = max(1, cus // xcds)
     dispatchers = [Dispatcher(each, places, interval) for _ in range(xcds)]
@@ -130,12 +151,13 @@ def last_queues(
         number = xcd * each + unit
         queues[number].append(sample)
         ends[number] = max(ends[number], end)
-    tables = [np.array([work[queue].sum() if queue else 0.0 for queue in queues]) for work in works]
-    chosen = {int(ends.argmax()): tables[0]}
-    for table in tables:
-        chosen.setdefault(int(table.argmax()), table)
-    active = min(len(stand), cus)
+    does = np.array([works[queue].sum(0) for queue in queues])
+    most = does.argmax(0)[:2] if works[:, 0].min() < ALIKE * works[:, 0].max() else does.argmax(0)[1:2]
+    active, total = min(len(stand), cus), does.sum(0)
     return [
-        DispatchQueue(np.array(queues[at], np.int64), min(1.0, float(table.sum() / active / max(1.0, table[at]))))
-        for at, table in chosen.items()
+        DispatchQueue(
+            np.array(queues[at], np.int64),
+            Sharing(*(float(every / mine) if mine else active for every, mine in zip(total, does[at], strict=True))),
+        )
+        for at in dict.fromkeys([int(ends.argmax()), *most.tolist()])
     ]

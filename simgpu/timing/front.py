@@ -97,8 +97,25 @@ def runs(accesses: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return starts[: count + 1], groups
 
 
-def turns(starts: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the order of the runs of workgroups that begin together, and their times, by run, in lines of a workgroup."""
-    order, times = np.empty(groups[-1] - groups[0], np.int64), np.zeros(groups[-1], np.int64)
-    take_turns(starts, groups, groups[:-1].copy(), order, times)
-    return order, times
+def in_step(counts: np.ndarray, waves: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns for each access of workgroups that begin together its time, and how long it takes, in lines of a mean workgroup.
+
+    Their waves do one access each in turn. Workgroups with fewer lines, because an edge masks lanes, do not go faster: they wait as
+    long for a loop's loads, and have fewer of them in flight. counts: lines of each access; waves: first access of each wave, and
+    the end; ends: first access of each workgroup, and the end.
+    """
+    starts = np.repeat(waves[:-1], np.diff(waves))
+    group = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+    order = np.lexsort((starts, np.arange(len(counts)) - starts, group))
+    place = np.arange(len(counts)) - ends[group]  # of the accesses in their order
+    each = np.bincount(place, counts[order]) / np.maximum(1, np.bincount(place))
+    times, length = np.empty((2, len(counts)))
+    times[order], length[order] = (np.cumsum(each) - each)[place], each[place]
+    return times, length
+
+
+def turns(times: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Returns the order of the runs of workgroups that begin together. times: of each run, in lines of a workgroup."""
+    order = np.empty(groups[-1] - groups[0], np.int64)
+    take_turns(times, groups, groups[:-1].copy(), order)
+    return order

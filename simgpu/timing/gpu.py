@@ -15,7 +15,7 @@ from simgpu.hardware.timing_rules.issue import SLOT
 from simgpu.timing import cu
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import CodeColumns
-from simgpu.timing.dispatch import DispatchQueue
+from simgpu.timing.dispatch import DispatchQueue, Sharing
 from simgpu.timing.native import state
 from simgpu.timing.trace import LINE_BYTES
 
@@ -75,9 +75,9 @@ class Gpu:
         return min(self.groups, self.chip.num_cus)
 
     @property
-    def sharing(self) -> float:
-        """Mean number of CUs that work while this one does: those with less work end before it."""
-        return self.active * (self.queue.busy if self.queue else 1.0)
+    def sharing(self) -> Sharing:
+        """CUs that share the GPU: those with less work than this one end before it, or leave it their part of memory."""
+        return self.queue.sharing if self.queue else Sharing.even(self.active)
 
     def with_queue(self, queue: DispatchQueue, places: int) -> Gpu:
         """Returns the same launch, modelled by the CU that runs a queue. places: workgroups that a CU holds."""
@@ -87,7 +87,7 @@ class Gpu:
         """Returns the clocks of one workgroup of each of `traces` traces, each alone on its CU."""
         traffic, work = replace(self.traffic, rounds=None), self.work._replace(order=np.arange(traces, dtype=np.int64))
         gpu = replace(self, resident=1, work=work, traffic=traffic)
-        return np.diff(gpu.run(traces, self.active).ends, prepend=0)
+        return np.diff(gpu.run(traces, Sharing.even(self.active)).ends, prepend=0)
 
     def steady(self, events: int = 0) -> state.CuResult:
         """Runs all full rounds of the CU, or its whole queue. events: most rows of the log."""
@@ -101,11 +101,13 @@ class Gpu:
         whole, rest = divmod(self.groups, self.chip.num_cus)
         made = _extrapolate(steady.ends, max(1, whole))
         if whole and rest and self.on.rounds:  # only some CUs run the last round, and share memory among them
-            more, without = (_extrapolate(self.run(count, rest).ends, count) for count in (whole + 1, whole))
+            few = Sharing.even(rest)
+            more, without = (_extrapolate(self.run(count, few).ends, count) for count in (whole + 1, whole))
             made += max(0.0, more - without)
             # If the full rounds saturated memory, that adds too little. Then the workgroups share memory evenly over
             # whole + 1 rounds.
-            made = max(made, _extrapolate(self.run(whole + 1, self.groups / (whole + 1)).ends, whole + 1))
+            evenly = Sharing.even(self.groups / (whole + 1))
+            made = max(made, _extrapolate(self.run(whole + 1, evenly).ends, whole + 1))
         return max(made, self.dispatch_clocks)
 
     @property
@@ -139,16 +141,20 @@ class Gpu:
         if self.chip.xcds == 1 or not self.on.write_back:
             return 0.0
         used = min(self.groups, self.chip.xcds)
-        left = float(result.tally[state.Tally.CHANGED_BYTES]) * self.sharing
+        left = float(result.tally[state.Tally.CHANGED_BYTES]) * self.sharing.stored
         rate = self.chip.mall_bandwidth_tb * 1e12 or self.mall
         return left / (rate * used / self.chip.xcds) * self.mhz * 1e6
+
+    def past_l2_bytes(self, result: state.CuResult) -> float:
+        """Returns the bytes that all CUs move past L2. result: of the modelled CU."""
+        times = self.sharing.mall if self.queue else self.groups / len(result.ends)
+        return float(result.tally[state.Tally.MALL_BYTES]) * times
 
     def _demand(self, result: state.CuResult) -> tuple[float, float]:
         """Returns what all CUs together ask of the Infinity Cache and of memory, as fractions of the sustained rates."""
         seconds = max(1, result.clocks) / (self.mhz * 1e6)
-        levels = state.Tally.MALL_BYTES, state.Tally.HBM_BYTES
-        mall, hbm = (float(result.tally[level]) * self.sharing / seconds for level in levels)
-        return mall / self.mall, hbm / self.memory
+        mall, hbm = (float(result.tally[level]) for level in (state.Tally.MALL_BYTES, state.Tally.HBM_BYTES))
+        return mall * self.sharing.mall / seconds / self.mall, hbm * self.sharing.memory / seconds / self.memory
 
     def load_of(self, result: state.CuResult) -> Load:
         """Returns the load that all CUs together cause, as fractions of the sustained rates. result: the modelled CU's."""
@@ -157,36 +163,37 @@ class Gpu:
         mall, hbm = self._demand(result)
         return min(MOST_LOAD, mall), min(MOST_LOAD, hbm)
 
-    def run(self, groups: int, sharing: float, events: int = 0) -> state.CuResult:
-        """Runs the first `groups` of the CU's workgroups while `sharing` CUs use memory."""
+    def run(self, groups: int, sharing: Sharing, events: int = 0) -> state.CuResult:
+        """Runs the first `groups` of the CU's workgroups."""
+        sharing = sharing.at_most(self.active)
         work = self.work._replace(order=self.work.order[:groups])
         config = quiet_config(self.row, self.on, self.mhz, self.load, self.watched)
-        config["room"] = self.chip.l2_bytes * min(self.chip.xcds, sharing) / sharing
+        config["room"] = self.chip.l2_bytes * min(self.chip.xcds, sharing.work) / sharing.mall
         if len(work.order) < groups:  # the first of many rounds stand for those that find L2 full
             config["changed"] = (1.0, *self.changed)
         if self.on.bandwidth:
             self._share(config, sharing)
         if self.on.contention:
-            each = self.row.atomic_clocks * sharing
+            each = self.row.atomic_clocks * sharing.work
             config["atomic_line"], config["atomic_channel"] = each, each / (self.chip.l2_bytes_per_clock / self.row.l2_line)
-            config["atomic_move"] = self.row.line_move_ns * self.mhz / 1000 * sharing
-            config["line_move"] = self.row.line_move_seconds * self.mhz * 1e6 * sharing
+            config["atomic_move"] = self.row.line_move_ns * self.mhz / 1000 * sharing.work
+            config["line_move"] = self.row.line_move_seconds * self.mhz * 1e6 * sharing.mall
         # Workgroups of the first round begin when the CU that gets them last does.
         each = self.active / self.chip.xcds * self.start_interval
         arrivals = np.array([each * (place + 1) for place in range(self.resident)], np.int64)
         return cu.run_cu(self.code, work, self.resident, arrivals, self.traffic, config, events, self.same_line)
 
-    def _share(self, config: np.ndarray, sharing: float) -> None:
-        """Sets the bytes per clock that a CU gets from each level while `sharing` CUs use it.
+    def _share(self, config: np.ndarray, sharing: Sharing) -> None:
+        """Sets the bytes per clock that a CU gets from each level.
 
         The rate of its misses from memory is the bytes that it can have in flight, divided by the loaded latency.
         """
         chip, row, clock = self.chip, self.row, self.mhz * 1e6
         l2 = row.l2_share * chip.l2_bytes_per_clock
         # Each XCD has an L2. Even few workgroups use all of them, because workgroups go to XCDs round robin.
-        near = min(float(sustained_rates(chip).rates.cache), l2 / sharing)
-        config["rate"] = near, self.mall / clock / sharing, self.memory / clock / sharing
-        config["store_rate"] = min(64.0, l2 / 2 / sharing)
+        near = min(float(sustained_rates(chip).rates.cache), l2 / sharing.l2)
+        config["rate"] = near, self.mall / clock / sharing.mall, self.memory / clock / sharing.memory
+        config["store_rate"] = min(64.0, l2 / 2 / sharing.stored)
         config["miss_rate"] = row.in_flight / (row.in_flight / row.cu_memory + row.queueing_ns(self.load[1])) * 1e9 / clock
 
 

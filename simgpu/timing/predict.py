@@ -21,20 +21,18 @@ from simgpu.timing.caches import (
     ServedAccesses,
     Shares,
     Warm,
-    changed_fractions,
     first_caches,
-    moved_bytes,
     remembered_share,
     shares,
-    written_fraction,
 )  # fmt: skip
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.contention import LineContention
-from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
+from simgpu.timing.dispatch import Sharing, last_queues, mix_samples, nearest_samples
 from simgpu.timing.footprint import reach_of
 from simgpu.timing.front import Front, Timetable, timetable
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, quiet_config, settle
 from simgpu.timing.history import EarlierLines, LaunchHistory, Lines, lines_by_xcd
+from simgpu.timing.moved import changed_fractions, moved_bytes, work_of, written_fraction
 from simgpu.timing.native import state
 from simgpu.timing.native.state import STORE
 from simgpu.timing.trace import Trace, updated_fraction
@@ -42,7 +40,6 @@ from simgpu.timing.without import NOTHING, Without
 
 STEPS = 12_000_000  # most wave-instructions of a CU that are modelled; more rounds are extrapolated
 STAGED_ROUNDS = 8  # rounds of a CU from which it is known when waves access memory
-ALIKE = 0.99  # least records of a workgroup over those of another that executes as much
 MOST_QUEUED = 1 << 16  # most workgroups of a launch that are dispatched one by one if they differ
 
 
@@ -163,7 +160,7 @@ def predict(
     dtype, clock = _matrix_type(sampled), Clock(mhz or chip.clock_mhz, 0.05, "given")
     first = _gpu(sampled, row, on, code, work, resident, served, traffic, clock.mhz, watched)
     queued = len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most
-    gpus = _with_queues(first, sampled.whole, stand, places) if queued else [first]
+    gpus = _with_queues(first, sampled.whole, served, stand, places) if queued else [first]
 
     def run(load: Load) -> tuple[tuple[Gpu, state.CuResult], Load, float]:
         nonlocal clock
@@ -171,7 +168,7 @@ def predict(
         gpu, result = max(((gpu, gpu.steady(events)) for gpu in now), key=lambda pair: pair[1].clocks)
         if mhz is None:
             busy = _loop_busy(result, chip, gpu.mhz) if sampled.groups <= chip.num_cus * places else _busy(result, chip)
-            held = sustained_clock(chip, busy, gpu.sharing / chip.num_cus, dtype)
+            held = sustained_clock(chip, busy, min(gpu.active, gpu.sharing.work) / chip.num_cus, dtype)
             clock = held if on.clock else replace(held, mhz=chip.clock_mhz)
         return (gpu, result), gpu.load_of(result), abs(clock.mhz / before - 1)
 
@@ -181,7 +178,7 @@ def predict(
     dispatch, overhead = model.dispatch_clocks, row.launch_us * 1e-6 * on.launch
     back = model.write_back_clocks(result)
     cycles = max(model.cycles(result) * longer + _longer_last(model, sampled), dispatch, contended) + back
-    past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
+    past_l2 = model.past_l2_bytes(result) * longer
     seconds = cycles / (clock.mhz * 1e6) + overhead
     profiled, between = (seconds + (us - row.launch_us) * 1e-6 * on.launch for us in (row.profiled_us, row.events_us))
     reached = _shares(result, chip, clock.mhz, model.sharing, back)
@@ -238,13 +235,12 @@ def _clocks_on_one_line(met: LineContention, row: Pipelines, mhz: float) -> tupl
     return met.requests, max(met.requests * row.atomic_clocks, met.moves * row.line_move_ns * mhz / 1000)
 
 
-def _with_queues(first: Gpu, traces: Sequence[Trace], stand: np.ndarray, places: int) -> list[Gpu]:
+def _with_queues(
+    first: Gpu, traces: Sequence[Trace], served: Sequence[ServedAccesses], stand: np.ndarray, places: int
+) -> list[Gpu]:  # fmt: skip
     """Returns the launch modelled by the CUs that decide it if workgroups differ."""
-    stretch, chip = np.array([trace.stretch for trace in traces]), first.chip
-    clocks, records = first.clocks_alone(len(stretch)) * stretch, np.array([len(trace) for trace in traces]) * stretch
-    # Lines as another measure: the bytes of the modelled CU's workgroups are those of all CUs to the levels that they share.
-    lines = np.array([len(trace.lines) for trace in traces]) * stretch
-    works = [lines] if records.min() > ALIKE * records.max() else [records, lines]
+    chip, clocks = first.chip, first.clocks_alone(len(traces)) * np.array([trace.stretch for trace in traces])
+    works = work_of(traces, served, first.code, first.traffic, first.row)
     queues = last_queues(clocks, works, stand, chip.num_cus, chip.xcds, places, first.start_interval)
     return [first.with_queue(queue, places) for queue in queues]
 
@@ -310,7 +306,7 @@ def _replay(
     same = sampled.all_traced or not (how or after)
     reach = reach_of(sampled.groups, sampled.whole, sampled.beginnings, code, row.l2_line, sampled.reachable, same)
     replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, how, whole, reach=reach)
-    traffic = replay(after=after)
+    traffic = replay(sampled.front, after=after)
     if sampled.front:
         later = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
         traffic = replace(later, remembered=remembered_share(later.past_share, traffic.past_share))
@@ -340,7 +336,7 @@ def _timetable(
 
     def run(load: Load) -> tuple[tuple[Load, state.CuResult], Load, float]:
         gpu = replace(quiet, load=load)
-        result = gpu.run(groups, gpu.active, events=groups * max(map(len, sampled.whole)))
+        result = gpu.run(groups, gpu.sharing, events=groups * max(map(len, sampled.whole)))
         return (load, result), gpu.load_of(result), 0.0
 
     load, result = settle(run)
@@ -416,8 +412,8 @@ def _loop_busy(result: state.CuResult, chip: HardwareDescriptor, mhz: float) -> 
     return Busy(busy.matrix * longer, busy.valu * longer, busy.lds * longer)
 
 
-def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active: float, back: float) -> dict[str, float]:
-    """Returns the fractions of their peaks that the units of a CU, and L2 and HBM for `active` CUs, reach.
+def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, sharing: Sharing, back: float) -> dict[str, float]:
+    """Returns the fractions of their peaks that the units of a CU, and L2 and HBM for all CUs, reach.
 
     back: clocks for which L2s write back afterwards. HBM has no more than its peak: the Infinity Cache may hold the rest.
     """
@@ -428,8 +424,8 @@ def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active
         "VALU": busy.valu,
         "LDS": busy.lds,
         "vector cache": tally[state.Tally.VMEM_CLOCKS] / clocks,
-        "L2": tally[state.Tally.L2_BYTES] / clocks * active / chip.l2_bytes_per_clock,
-        "HBM": min(1.0, tally[state.Tally.HBM_BYTES] / (clocks + back) * active / hbm),
+        "L2": tally[state.Tally.L2_BYTES] / clocks * sharing.l2 / chip.l2_bytes_per_clock,
+        "HBM": min(1.0, tally[state.Tally.HBM_BYTES] / (clocks + back) * sharing.memory / hbm),
     }
     return {name: float(value) for name, value in made.items()}
 

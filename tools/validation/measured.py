@@ -64,7 +64,7 @@ def clocks_of(
 
         def at(load: Load) -> tuple[state.CuResult, Load, float]:
             gpu = Gpu(chip, row, on, code, work, resident, shares, waves, groups, mhz or chip.clock_mhz, load)
-            result = gpu.run(resident, min(groups, chip.num_cus))
+            result = gpu.run(resident, gpu.sharing)
             return result, gpu.load_of(result), 0.0
 
         return float(settle(at).clocks)

@@ -24,14 +24,13 @@ def find_runs(accesses: np.ndarray, ends: np.ndarray, starts: np.ndarray, groups
 
 
 @native
-def take_turns(starts: np.ndarray, groups: np.ndarray, after: np.ndarray, order: np.ndarray, times: np.ndarray) -> None:
-    """Fills `order` and `times`, see `simgpu.timing.front.turns`. after: the next run of each workgroup."""
+def take_turns(times: np.ndarray, groups: np.ndarray, after: np.ndarray, order: np.ndarray) -> None:
+    """Fills `order`, see `simgpu.timing.front.turns`. after: the next run of each workgroup."""
     done = end = 0
     while done < len(order):
         end += TURN_LINES
         for group in range(len(after)):
-            begin = starts[groups[group]]
-            while after[group] < groups[group + 1] and starts[after[group]] - begin < end:
-                order[done], times[after[group]] = after[group], starts[after[group]] - begin
+            while after[group] < groups[group + 1] and times[after[group]] < end:
+                order[done] = after[group]
                 done += 1
                 after[group] += 1

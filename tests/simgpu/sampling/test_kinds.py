@@ -236,9 +236,12 @@ s_waitcnt vmcnt(0)
 @pytest.mark.parametrize("groups", [7, 8, 60])
 def test_a_workgroup_at_an_edge_does_not_stand_for_all(groups: int) -> None:
     """An edge's workgroup executes as much, but a buffer's end cuts its requests off; a round's samples include the middle one."""
-    kernel, buffer = kernel_on_words(CLIPPED.replace("MIDDLE", str((groups - 1) // 2)), 1 << 16)
-    (one,) = kernel.time(grid=groups, args=[buffer]).sampled.whole
-    assert len(one.lines) == 1 + 256 // 64  # the arguments, and what the vector load wants
+    middle = (groups - 1) // 2
+    kernel, buffer = kernel_on_words(CLIPPED.replace("MIDDLE", str(middle)), 1 << 16)
+    found = kernel.time(grid=groups, args=[buffer])
+    wanted = {one.group: len(one.lines) - 1 for one in found.sampled.whole}  # without the arguments
+    assert wanted == {group: 256 // 64 * (group != middle) for group in range(groups)}
+    assert found.past_l2_bytes == pytest.approx((groups - 1) * 256, rel=0.01)
 
 
 # Stores 16 times 256 bytes a wave through a buffer, a page a workgroup; those of every PERIODth workgroup are past its end.

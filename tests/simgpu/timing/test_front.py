@@ -12,7 +12,7 @@ from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing.caches import ServedAccesses, shares
 from simgpu.timing.code import columns
-from simgpu.timing.front import STAGES, Front, Timetable, front_times, runs, timetable, turns
+from simgpu.timing.front import STAGES, Front, Timetable, front_times, in_step, runs, timetable, turns
 from simgpu.timing.trace import Trace
 
 LOAD = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=8, counts_vm=True)
@@ -27,8 +27,30 @@ def test_workgroups_that_begin_together_take_turns_of_sixteen_lines() -> None:
     """Two workgroups: 20 requests by accesses of eight, and one request."""
     starts, groups = runs(np.array([0] * 8 + [1] * 12 + [0]), np.array([0, 20, 21]))
     assert (starts.tolist(), groups.tolist()) == ([0, 8, 16, 20, 21], [0, 3, 4])
-    order, times = turns(starts, groups)
-    assert (order.tolist(), times.tolist()) == ([0, 1, 3, 2], [0, 8, 16, 0])
+    assert turns(np.array([0, 8, 16, 0]), groups).tolist() == [0, 1, 3, 2]
+
+
+def test_workgroups_in_step_do_the_same_access_at_a_time() -> None:
+    """Two workgroups of two waves. An edge masks most lines of the second, which is not faster for that."""
+    counts = np.array([8, 6, 8, 6, 8, 0, 0, 0])
+    times, length = in_step(counts, np.arange(0, 10, 2), np.array([0, 4, 8]))
+    assert times.tolist() == [0, 12, 8, 15] * 2, "waves take turns: accesses 0 and 2, then 1 and 3"
+    assert length.tolist() == [8, 3, 4, 3] * 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_workgroups_are_in_step_by_their_lines(seed: int) -> None:
+    """Independently, wave by wave: the lines that a workgroup requested before."""
+    source = np.random.default_rng(seed)
+    sizes = source.integers(0, 6, 3)
+    counts, waves = source.integers(0, 9, sizes.sum()), np.cumsum([0, *sizes])
+    expected, before = np.zeros(len(counts), int), 0
+    for at in range(6):
+        for wave in range(3):
+            if at < sizes[wave]:
+                expected[waves[wave] + at], before = before, before + counts[waves[wave] + at]
+    both = in_step(np.tile(counts, 2), np.array([*waves[:-1], *(waves + sizes.sum())]), sizes.sum() * np.arange(3))
+    assert both[0].tolist() == [*expected] * 2 and both[1].tolist() == [*counts] * 2
 
 
 def test_a_front_begins_a_workgroup_when_another_ends() -> None:

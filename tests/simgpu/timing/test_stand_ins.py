@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simgpu.timing.dispatch import Dispatcher, last_queues, nearest_samples, spread
+from simgpu.timing.dispatch import Dispatcher, Sharing, last_queues, nearest_samples, spread
 
 HEADS, BATCHES, COUNT = 16, 16, 75
 
@@ -32,13 +32,16 @@ def test_workgroups_that_differ_by_their_number_are_represented_by_it() -> None:
     assert (nearest_samples(samples, groups, sizes, (groups, 1, 1)) == nearest_samples(samples, groups)).all()
 
 
-def test_the_cu_with_most_lines_is_modelled_beside_the_one_that_ends_last() -> None:
+def test_the_cu_with_most_bytes_is_modelled_beside_the_one_that_ends_last() -> None:
     """An edge's workgroup takes longest and moves little; the other moves most, and the first leaves it its part of memory."""
-    clocks, records, lines = (np.array(pair, float) for pair in ((100, 90), (50, 40), (10, 100)))
-    queues = last_queues(clocks, [records, lines], np.array([0, 1]), 2, 1, 1)
+    clocks, works = np.array([100.0, 90.0]), np.array([[50.0, 10, 10, 4, 0], [40, 100, 30, 20, 8]])
+    queues = last_queues(clocks, works, np.array([0, 1]), 2, 1, 1)
     assert [queue.order.tolist() for queue in queues] == [[0], [1]]
-    assert [queue.busy for queue in queues] == pytest.approx([45 / 50, 55 / 100])
-    (alike,) = last_queues(clocks, [records], np.array([0, 1]), 2, 1, 1)
+    expected = (90 / 50, 110 / 10, 40 / 10, 24 / 4, 2), (90 / 40, 110 / 100, 40 / 30, 24 / 20, 1)
+    assert [list(queue.sharing) for queue in queues] == [pytest.approx(each) for each in expected]
+    assert queues[0].sharing.at_most(2) == pytest.approx((1.8, 2, 2, 2, 2)), "it wants less of memory than an equal part"
+    works[:, 1:] = 10
+    (alike,) = last_queues(clocks, works, np.array([0, 1]), 2, 1, 1)
     assert alike.order.tolist() == [0]
 
 
@@ -47,8 +50,9 @@ def test_two_early_ends_on_one_cu_do_not_give_it_two_workgroups_more() -> None:
     cus, places, clocks = 120, 2, np.array([63_750.0, 63_500.0])  # an edge takes less
     stand = np.zeros(338, np.int64)
     stand[[7, 7 + cus]] = 1
+    works = np.outer(clocks, np.ones(len(Sharing._fields)))
     for interval, most in ((0.0, 4), (10 / 3, 3)):
-        assert max(len(queue.order) for queue in last_queues(clocks, [clocks], stand, cus, 1, places, interval)) == most
+        assert max(len(queue.order) for queue in last_queues(clocks, works, stand, cus, 1, places, interval)) == most
     assert -(-len(stand) // cus) == 3
 
 

@@ -90,7 +90,8 @@ def encode(argument: ArgumentValue) -> bytes:
     if not isinstance(value, (int, float)):
         raise LaunchError(f"argument {argument.name} ({kind}) got {type(value).__name__}: pass a number")
     if kind in _FLOATS:
-        return np.array(value).astype(_FLOATS[kind]).tobytes()
+        with np.errstate(over="ignore"):  # C's conversion to infinity is silent
+            return np.array(value).astype(_FLOATS[kind]).tobytes()
     bits = int(kind[1:])
     if not -(1 << bits - 1) <= value < 1 << bits:
         said = f"argument {argument.name} ({kind}) got {value}, which does not fit {bits} bits"

@@ -6,6 +6,7 @@ on `driver.active`.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -54,7 +55,7 @@ class Launcher:
         self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: LoadedBinary, packed: object, launch_metadata: Any,
         enter: Callable[[Any], None] | None, leave: Callable[[Any], None] | None, *values: Any,
     ) -> None:  # fmt: skip
-        grid = (int(grid_x), int(grid_y), int(grid_z))
+        grid = _extent(grid_x), _extent(grid_y), _extent(grid_z)
         session = active_driver().session
         flat = flatten(self._signature, values)
         groups = grid[0] * grid[1] * grid[2]
@@ -65,7 +66,7 @@ class Launcher:
         if enter is not None:
             enter(launch_metadata)
         with plain_torch():
-            session.launch(function, grid, self._metadata.num_warps, taken)
+            session.launch(function, grid, self._metadata.num_warps, taken, self._metadata.launch_cooperative_grid)
         if leave is not None:
             leave(launch_metadata)
 
@@ -74,6 +75,17 @@ class Launcher:
         size = getattr(self._metadata, f"{name}_scratch_size", 0) * groups
         align = getattr(self._metadata, f"{name}_scratch_align", 1)
         return ArgumentValue(f"{name} scratch", "*i8", allocator.get()(size, align, stream) if size else None)
+
+
+def _extent(extent: Any) -> int:
+    """Returns a grid's extent as an integer. Raises TypeError for a float, and OverflowError beyond 32 bits.
+
+    So does Triton's launcher: `launchKernel` in its backends/amd/driver.c reads the extents by PyArg_ParseTuple's "i".
+    """
+    whole = operator.index(extent)
+    if not -(1 << 31) <= whole < 1 << 31:
+        raise OverflowError(f"a grid's extent of {whole} does not fit 32 bits")
+    return whole
 
 
 class DeviceInterface:

@@ -160,8 +160,10 @@ class Session:
             span_of(name, tensor)
             self._registered.append((name, tensor))
 
-    def launch(self, binary: LoadedBinary, grid: tuple[int, int, int], warps: int, values: Sequence[ArgumentValue]) -> None:
-        """Runs a kernel on the tensors among its arguments, on this thread's device.
+    def launch(
+        self, binary: LoadedBinary, grid: tuple[int, int, int], warps: int, values: Sequence[ArgumentValue], cooperative: bool
+    ) -> None:
+        """Runs a kernel on the tensors among its arguments, on this thread's device. cooperative: all workgroups reside at once.
 
         Raises Unreachable for a tensor on another device, KernelFinding in checked mode unless findings are collected,
         and the exceptions of `Kernel.launch`.
@@ -196,7 +198,7 @@ class Session:
             args = [_plain(value) for value in values]
             if self.before is not None:
                 self.before(kernel, geometry, args, values)
-            run, milliseconds = self._run(kernel, geometry, args, shared, use)
+            run, milliseconds = self._run(kernel, geometry, args, shared, use, cooperative=cooperative)
         if run is None:
             if form is not None and milliseconds is not None and self.clock.samples:
                 self._profiled[form] = milliseconds
@@ -230,7 +232,8 @@ class Session:
         return milliseconds
 
     def _run(
-        self, kernel: Kernel, geometry: Geometry, args: Sequence[object], shared: SharedTensors, use: LaunchUse, operator: str = ""
+        self, kernel: Kernel, geometry: Geometry, args: Sequence[object], shared: SharedTensors, use: LaunchUse, operator: str = "",
+        cooperative: bool = False,
     ) -> tuple[Run | None, float | None]:
         """Runs a kernel on mapped tensors; returns the run and its modelled ms. The run is None if only a time was wanted, or if
         it ended with a fault that the findings have."""
@@ -240,7 +243,7 @@ class Session:
                 milliseconds = self._time(kernel, geometry, args)
                 if self.clock.samples and milliseconds is not None:
                     return None, milliseconds
-            run = launch(kernel, geometry, args)
+            run = launch(kernel, geometry, args, cooperative)
             told = self._user_findings(kernel, run.findings, shared, operator)
         except SimError as error:
             error.findings = tuple(self._user_findings(kernel, error.findings, shared, operator))
@@ -313,5 +316,5 @@ def properties(session: Session) -> Mapping[str, Any]:
         "mem_bus_width": told["memoryBusWidth"],
         "arch": session.gpu.arch,
         "warpSize": WARP,
-        "cooperativeLaunch": 0,
+        "cooperativeLaunch": told["cooperativeLaunch"],
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import re
 import sys
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -320,3 +321,13 @@ def test_integers_are_narrowed_as_by_triton_s_launcher() -> None:
         assert out[0] == 7
         with pytest.raises(simgpu.LaunchError, match="does not fit 32 bits"):
             kernels.store_seed[(1,)](out, 1 << 63)
+
+
+def test_a_float_beyond_f32_is_infinite_in_silence() -> None:
+    """Triton's launcher converts as C does."""
+    x, out = np.ones(16, np.float32), np.zeros(16, np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with simgpu.triton.device("mi300x"):
+            kernels.affine[(1,)]((x, 1.0), 1e300, 0.0, out, BLOCK=16)
+    assert np.isinf(out).all()

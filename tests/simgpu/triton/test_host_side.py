@@ -31,6 +31,28 @@ def test_device_properties_are_hip_s() -> None:
     with simgpu.triton.device("mi300x"):
         found = triton.runtime.driver.active.utils.get_device_properties(0)
     assert found["max_threads_per_sm"] == 2048 and found["max_num_regs"] == 65536 and found["multiprocessor_count"] == 304
+    assert found["cooperativeLaunch"] == 1
+
+
+@pytest.mark.parametrize(("extent", "error"), [(4 / 2, TypeError), (1 << 31, OverflowError)])
+def test_extents_of_a_grid_are_c_s_integers(extent: Any, error: type[Exception]) -> None:
+    """Triton's launcher reads them by PyArg_ParseTuple's "i", which refuses a float: `n / BLOCK` instead of `n // BLOCK`."""
+    x, out = np.ones(8, np.float32), np.zeros(8, np.float32)
+    with simgpu.triton.device("mi300x"):
+        with pytest.raises(error):
+            kernels.vector_add[(extent,)](x, x, out, 8, BLOCK=16)
+        kernels.vector_add[(np.int64(1),)](x, x, out, 8, BLOCK=16)
+    assert (out == 2).all()
+
+
+def test_a_cooperative_grid_has_room_on_the_gpu() -> None:
+    """A CU of an MI300X has 32 waves, so eight workgroups of four: 2,432 on 304 CUs."""
+    x, out = np.ones(8, np.float32), np.zeros(8, np.float32)
+    with simgpu.triton.device("mi300x"):
+        with pytest.raises(simgpu.LaunchError, match="cooperative launch of 2433 workgroups; 2432 reside at once"):
+            kernels.vector_add[(2433,)](x, x, out, 8, BLOCK=16, launch_cooperative_grid=True)
+        kernels.vector_add[(2432,)](x, x, out, 8, BLOCK=16, launch_cooperative_grid=True)
+    assert (out == 2).all()
 
 
 @pytest.mark.parametrize(("target", "gigabytes"), [("mi100", 1228.8), ("mi210", 1638.4), ("mi300x", 5324.8), ("mi355x", 8000)])

@@ -31,13 +31,14 @@ class CallLaunches:
         launch = Session.launch
 
         def count(
-            session: Session, binary: LoadedBinary, grid: tuple[int, int, int], warps: int, values: Sequence[ArgumentValue]
-        ) -> None:
+            session: Session, binary: LoadedBinary, grid: tuple[int, int, int], warps: int, values: Sequence[ArgumentValue],
+            cooperative: bool,
+        ) -> None:  # fmt: skip
             storages = {address_of(one): bytes_of(one) for one in _tensors(values)}
             before = {address: raw.copy() for address, raw in storages.items()}
             self.kernels[binary.name] += 1
             try:
-                launch(session, binary, grid, warps, values)
+                launch(session, binary, grid, warps, values, cooperative)
             finally:
                 changed = {address for address, raw in storages.items() if not np.array_equal(raw, before[address])}
                 traced.update(changed)

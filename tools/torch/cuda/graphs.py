@@ -68,11 +68,12 @@ class GraphCapture(TorchDispatchMode):
         return result
 
     def launch(self, run: Callable[..., Any], *args: Any) -> None:
-        """Records a kernel's launch; its last argument holds the kernel's arguments."""
+        """Records a launch. args: those of `Session.launch`."""
+        binary, _, _, values, _ = args
         with self.pause():  # nothing that the launch does is a step of its own
-            self.keep(value.value for value in args[-1] if isinstance(value.value, torch.Tensor))
+            self.keep(value.value for value in values if isinstance(value.value, torch.Tensor))
             run(*args)
-        self._add(args[0].name, partial(run, *args))
+        self._add(binary.name, partial(run, *args))
 
     def keep(self, tensors: Any) -> None:
         """Copies storages that are about to be written."""

@@ -228,16 +228,12 @@ def div(a: Value, b: Value | Number) -> Value:
     return _binary("div", a, b)
 
 
-def floor(a: Value) -> Value:
-    return _unary("floor", a)
+def _unary_operation(op: str) -> Callable[[Value], Value]:
+    return lambda a: _unary(op, a)
 
 
-def ceil(a: Value) -> Value:
-    return _unary("ceil", a)
-
-
-def trunc(a: Value) -> Value:
-    return _unary("trunc", a)
+floor, ceil, trunc = _unary_operation("floor"), _unary_operation("ceil"), _unary_operation("trunc")
+ctpop, bitreverse = _unary_operation("ctpop"), _unary_operation("bitreverse")
 
 
 def rint(a: Value) -> Value:
@@ -258,14 +254,6 @@ def ctlz(a: Value) -> Value:
 def cttz(a: Value) -> Value:
     """Returns the number of trailing zero bits; the width for 0."""
     return _unary("cttz", a)
-
-
-def ctpop(a: Value) -> Value:
-    return _unary("ctpop", a)
-
-
-def bitreverse(a: Value) -> Value:
-    return _unary("bitreverse", a)
 
 
 def quiet(a: Value) -> Value:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import simgpu
 from simgpu import asm
 from simgpu.asm.attention.frame import check
 from simgpu.asm.builder.interleave import interleave, stream
@@ -24,9 +24,8 @@ from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstru
 from simgpu.operators import AttentionProblem, FusedAttention, reference
 from simgpu.tools.shared.faithful import likeness
 from simgpu.tools.tables.schedule_report import predictions
+from tests.support.devices import device
 from tests.support.exhaustive import examples
-
-simgpu = pytest.importorskip("simgpu")
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 DTYPES = ("f32", "f16", "bf16")
@@ -34,11 +33,6 @@ GUARD = 12  # elements around every array; 4-byte aligned for 2-byte types too
 
 
 ONE_CU = {name: replace(find_target(name), num_cus=1) for name in TARGETS}  # keys are not split over idle CUs
-
-
-@functools.cache
-def device(target):
-    return simgpu.Device(target)
 
 
 def operands(p, target, scale=1.0):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,19 +16,13 @@ from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.operators import AttentionProblem, ComputeVisitor, FusedAttention, reference
 from simgpu.operators.attention.cache import Cache
 from simgpu.tools.shared.faithful import likeness
+from tests.support.devices import device
 from tests.support.exhaustive import examples
 from tests.support.resources import assert_takes
-
-simgpu = pytest.importorskip("simgpu")
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 GUARD = 16  # elements of NaN around R
 NOBODY = -1  # table entry without a page
-
-
-@functools.cache
-def device(target, check=False):
-    return simgpu.Device(target, check=check)
 
 
 def operands(p, arch, lengths=None):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
 import numpy as np
@@ -16,17 +15,11 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import AttentionProblem, FusedAttention, reference
 from simgpu.tools.shared.faithful import likeness
+from tests.support.devices import device
 from tests.support.exhaustive import examples
-
-simgpu = pytest.importorskip("simgpu")
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 GUARD = 16  # elements of NaN around every array
-
-
-@functools.cache
-def device(target, check=False):
-    return simgpu.Device(target, check=check)
 
 
 def operands(p, arch):

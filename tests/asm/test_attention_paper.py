@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import simgpu
 from simgpu import asm, hardware
 from simgpu.asm.attention.paper_values import MatrixValues
 from simgpu.asm.builder import toolchain
@@ -22,9 +23,6 @@ from simgpu.operators.attention.paper import registers as paper
 from simgpu.tools.tables.kernel_use import linked_use
 from simgpu.tools.tables.read_back import read_back
 from tests.support.exhaustive import examples, left_out, one_in
-
-simgpu = pytest.importorskip("simgpu")
-
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 

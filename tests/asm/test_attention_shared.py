@@ -20,8 +20,6 @@ from simgpu.operators.attention.shared_registers import LONG_TAIL, SHORT_TAIL
 from tests.asm.test_attention_forms import launched, operands, right
 from tests.support.exhaustive import examples, left_out, one_in
 
-simgpu = pytest.importorskip("simgpu")
-
 TARGETS = ("gfx90a", "gfx942", "gfx950")
 
 

@@ -21,19 +21,13 @@ from simgpu.hardware.errors import LaunchError, ResourceError, TargetError, Unsu
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators import Conv2d, Conv2dProblem, packed_filter, reference
 from tests.support.conv2d_problems import assert_right, problems
+from tests.support.devices import device
 from tests.support.exhaustive import examples, one_in
 from tests.support.resources import assert_takes
-
-simgpu = pytest.importorskip("simgpu")
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 GUARD = 33  # elements after Y
 KINDS = [(target, dt) for target in TARGETS for dt in hardware.target(target).dtypes()]
-
-
-@functools.cache
-def device(target, check=False):
-    return simgpu.Device(target, check=check)
 
 
 def operands(p, target, seed=0):

@@ -1,6 +1,5 @@
 """Convolutions with an epilogue, with channels last, and with filters that LDS cannot hold whole, against float64."""
 
-import functools
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,9 +18,8 @@ from simgpu.operators import ComputeVisitor, Conv2d, Conv2dProblem, packed_filte
 from simgpu.operators.gemm.problem import OUTPUTS
 from simgpu.operators.levels import Level
 from tests.support.conv2d_problems import assert_right, problems
+from tests.support.devices import device
 from tests.support.exhaustive import examples, one_in
-
-simgpu = pytest.importorskip("simgpu")
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 GUARD = 32  # elements after Y
@@ -32,11 +30,6 @@ KINDS = [
     for output in OUTPUTS[hardware.dtypes.dtype(kind).accumulator]
     if output not in ("fp8", "bf8") or output in hardware.target(target).dtypes()
 ]
-
-
-@functools.cache
-def device(target, check=False):
-    return simgpu.Device(target, check=check)
 
 
 def drawn(kind, shape, source):

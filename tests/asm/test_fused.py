@@ -17,7 +17,7 @@ from simgpu.operators import FusedGemm, FusedTree, RmsNormGemm, reference
 from simgpu.operators.expressions import Value, exp, maximum, minimum, rsqrt, sqrt
 from simgpu.operators.traffic import block_counters
 from simgpu.tools.cases.operators import workload
-from simgpu.tools.shared.inputs import INPUTS
+from tests.support.operator_case import assert_right_for_all_inputs
 
 
 @dataclass(frozen=True)
@@ -214,14 +214,7 @@ def test_large_tiles_have_the_registers(kind: type[FusedGemm], dtype: str, size:
 )
 def test_every_distribution_of_inputs_is_within_the_bound(problem: FusedGemm, target: str) -> None:
     """Large, tiny and subnormal elements, ties, one-hot rows: sums overflow or vanish in the same elements as float64's."""
-    tree = FusedTree(problem, target)
-    gpu, kernel = simgpu.Device(target), asm.emit(tree)
-    for name in INPUTS:
-        work = workload(tree, tree.descriptor.arch, 0, name)
-        buffers = [gpu.upload(array) for array in work.arrays]
-        asm.launch(kernel, gpu, *buffers)
-        flat = work.operands[work.result].flat
-        assert work.compare(buffers[work.result].download(flat.dtype, flat.shape), "C").passed, name
+    assert_right_for_all_inputs(FusedTree(problem, target))
 
 
 def test_published_tiles_run_too() -> None:

@@ -14,8 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("simgpu")
-
 import simgpu
 from simgpu import asm
 from simgpu.asm.gemm.operands import check
@@ -28,8 +26,9 @@ from simgpu.operators.gemm.order import group_rows, tile_at
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.tools.tables.listing import listing_lines
+from tests.support.devices import device
 from tests.support.exhaustive import examples, left_out
-from tests.support.gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
+from tests.support.gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, gemm
 
 CASES = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
 # Corner cases of every kind: below a tile, whole tiles, odd strides that are not aligned, more than one tile.

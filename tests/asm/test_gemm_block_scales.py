@@ -7,8 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("simgpu")
-
 from simgpu import asm
 from simgpu.asm.builder.instruction import Instr
 from simgpu.asm.builder.waits import Label

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("simgpu")
-
 from simgpu import asm
 from simgpu.hardware import target as board
 from simgpu.hardware.dtypes import dtype, numpy_dtype

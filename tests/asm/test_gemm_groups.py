@@ -9,8 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("simgpu")
-
 from simgpu import asm
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import LaunchError
@@ -18,8 +16,9 @@ from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation
 from simgpu.operators.gemm.limits import Tiling
 from simgpu.operators.resources import RESERVED_SGPRS
 from tests.asm.test_scalar_plans import MOST_SLACK, used
+from tests.support.devices import device
 from tests.support.exhaustive import examples, left_out
-from tests.support.gemm_case import device, gemm
+from tests.support.gemm_case import gemm
 
 CASES = [
     (target, name)

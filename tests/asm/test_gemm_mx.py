@@ -7,8 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("simgpu")
-
 from simgpu import asm
 from simgpu.hardware import target as board
 from simgpu.hardware.dtypes import dtype, numpy_dtype, pack
@@ -23,8 +21,8 @@ from simgpu.tools.shared.faithful import likeness
 from tests.asm.test_line_ring import ring_accesses
 from tests.asm.test_scalar_plans import assert_planned
 from tests.operators.test_gemm_layout import accesses
+from tests.support.devices import device
 from tests.support.exhaustive import examples, left_out
-from tests.support.gemm_case import device
 
 PAIRS = (("fp8", "fp8"), ("fp4", "fp4"), ("fp6", "fp6"), ("bf8", "fp4"), ("bf6", "fp8"))  # each type, and pairs of widths
 GUARD = 3  # bytes before and after an operand: rows begin anywhere

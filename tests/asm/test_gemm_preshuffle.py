@@ -7,8 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("simgpu")
-
 from simgpu import asm
 from simgpu.hardware import target as board
 from simgpu.hardware.dtypes import numpy_dtype, pack
@@ -20,8 +18,9 @@ from simgpu.operators.gemm.limits import Tiling
 from simgpu.tools.cases.operators import workload
 from tests.asm.test_scalar_plans import assert_planned
 from tests.operators.test_gemm_layout import accesses
+from tests.support.devices import device
 from tests.support.exhaustive import examples, left_out
-from tests.support.gemm_case import TARGETS, TYPES, device, gemm
+from tests.support.gemm_case import TARGETS, TYPES, gemm
 
 KINDS = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
 WIDE_GUARD = 64  # elements before B, which is then on a 64-byte boundary: wide loads

@@ -34,11 +34,9 @@ from simgpu.operators.rows.cost import count_instructions, row_seconds
 from simgpu.operators.rows.plan import with_waves
 from simgpu.operators.rows.problem import RESULTS, TYPES
 from simgpu.operators.traffic import block_counters
-from simgpu.tools.cases.operators import workload
 from simgpu.tools.cost.emitted import modelled_seconds
-from simgpu.tools.shared.inputs import INPUTS
 from tests.support.exhaustive import examples, one_in
-from tests.support.operator_case import assert_right_in_checked_mode
+from tests.support.operator_case import assert_right_for_all_inputs, assert_right_in_checked_mode
 
 
 @dataclass(frozen=True)
@@ -266,14 +264,7 @@ def test_every_level_computes_the_same_and_counts_as_in_closed_form(data: st.Dat
 @pytest.mark.parametrize("problem", [RmsNorm(17, 70, "bf16"), Quantise(17, 70, "f16"), LayerNorm(9, 40)], ids=lambda p: p.name)
 def test_every_distribution_of_inputs_is_within_the_bound(problem: RowOperator) -> None:
     """Large, tiny and subnormal elements, ties, one-hot rows."""
-    tree = RowTree(problem, "mi300x")
-    gpu, kernel = simgpu.Device("mi300x"), asm.emit(tree)
-    for name in INPUTS:
-        work = workload(tree, tree.descriptor.arch, 0, name)
-        buffers = [gpu.upload(array) for array in work.arrays]
-        asm.launch(kernel, gpu, *buffers)
-        flat = work.operands[work.result].flat
-        assert work.compare(buffers[work.result].download(flat.dtype, flat.shape), "Y").passed, name
+    assert_right_for_all_inputs(RowTree(problem, "mi300x"))
 
 
 def test_a_broken_expression_is_wrong() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,20 +22,14 @@ from simgpu.operators import Band, Softmax, SoftmaxProblem, reference
 from simgpu.operators.softmax.plan import EXP_SGPRS, F64_INSTRUCTIONS
 from simgpu.tools.shared.faithful import likeness
 from simgpu.tools.validation.paper.operators import MACHINE_PRECISION, argument_ulps
+from tests.support.devices import device
 from tests.support.exhaustive import examples, left_out
 from tests.support.resources import assert_takes
-
-simgpu = pytest.importorskip("simgpu")
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 NARROWER = ("f32", "f16", "bf16")
 TYPES = (*NARROWER, "f64")
 GUARD = 5  # elements before and after; odd, so that views are aligned to one element only
-
-
-@functools.cache
-def device(target, check=False):
-    return simgpu.Device(target, check=check)
 
 
 def padded(rows, stride, kind, guard):

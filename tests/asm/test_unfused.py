@@ -10,15 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import simgpu
 from simgpu import asm
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.operators import AttentionProblem, UnfusedAttention, reference
 from simgpu.tools.shared.faithful import likeness
 from tests.support.exhaustive import examples
-
-simgpu = pytest.importorskip("simgpu")
-
 
 TARGETS, DTYPES = ("gfx908", "gfx90a", "gfx942", "gfx950"), ("f32", "f16", "bf16")
 

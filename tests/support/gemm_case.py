@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,16 +19,12 @@ from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.tools.shared.faithful import likeness
+from tests.support.devices import device
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 TRANSPOSES = [(a, b) for a in (False, True) for b in (False, True)]
 TYPES = ("f32", "f16", "bf16", "f64", "i8", "fp8", "bf8", "xf32")
 GUARD = 41  # elements before and after each view; odd, so that views are aligned to their elements only
-
-
-@functools.cache
-def device(target: str, check: bool | str = False) -> simgpu.Device:
-    return simgpu.Device(target, check=check)
 
 
 def bytes_by_mode(target: str, m: int, k: int, dtype: str, modes: Iterable[Mapping[str, Any]]) -> list[bytes]:

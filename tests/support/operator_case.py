@@ -10,6 +10,7 @@ import simgpu
 from simgpu import asm
 from simgpu.tools.cases.execute import execute
 from simgpu.tools.cases.operators import workload
+from simgpu.tools.shared.inputs import INPUTS
 
 
 def assert_right_in_checked_mode(tree: Any, board: str) -> None:
@@ -20,3 +21,14 @@ def assert_right_in_checked_mode(tree: Any, board: str) -> None:
     verdicts = [work.compare(after, kernel.operands[work.result]), *work.compare_beside(beside, kernel.operands)]
     assert all(verdict.passed for verdict in verdicts), (tree.problem, board, verdicts)
     assert all(np.isfinite(want()).all() for want in (work.want, *(each.want for each in work.beside)))
+
+
+def assert_right_for_all_inputs(tree: Any) -> None:
+    """Asserts that the result is within its bound for each distribution of inputs: large, tiny, subnormal, ties, one-hot rows."""
+    gpu, kernel = simgpu.Device(tree.descriptor), asm.emit(tree)
+    for name in INPUTS:
+        work = workload(tree, tree.descriptor.arch, 0, name)
+        buffers = [gpu.upload(array) for array in work.arrays]
+        asm.launch(kernel, gpu, *buffers)
+        flat = work.operands[work.result].flat
+        assert work.compare(buffers[work.result].download(flat.dtype, flat.shape), kernel.operands[work.result]).passed, name

@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
+CORPUS = SHARED / "corpus"  # kernels that compilers made
 # For child processes: this checkout first, then what this process was given, such as a folder with PyTorch.
 PYTHON_PATH = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 

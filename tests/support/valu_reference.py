@@ -7,6 +7,7 @@ the operand patterns of the tests, and `run`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -205,18 +206,14 @@ def f_to_int(f: Format, a: int, low: int, high: int) -> int:
 
 
 def f_min(f: Format, a: int, b: int, ieee: int = 1) -> int:
-    if ieee:
-        for x in (a, b):
-            if f.is_signaling(x):
-                return x | f.quiet_bit
-    if f.is_nan(a):
-        return b
-    if f.is_nan(b):
-        return a
-    return min(a, b, key=lambda x: order(f, x))
+    return _extreme(min, f, a, b, ieee)
 
 
 def f_max(f: Format, a: int, b: int, ieee: int = 1) -> int:
+    return _extreme(max, f, a, b, ieee)
+
+
+def _extreme(of: Callable[..., int], f: Format, a: int, b: int, ieee: int) -> int:
     if ieee:
         for x in (a, b):
             if f.is_signaling(x):
@@ -225,7 +222,7 @@ def f_max(f: Format, a: int, b: int, ieee: int = 1) -> int:
         return b
     if f.is_nan(b):
         return a
-    return max(a, b, key=lambda x: order(f, x))
+    return of(a, b, key=lambda x: order(f, x))
 
 
 def order(f: Format, x: int) -> int:

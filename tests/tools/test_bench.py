@@ -44,10 +44,9 @@ from simgpu.tools.page.page import read_document
 from simgpu.tools.shared.errors import KernelFailed
 from simgpu.tools.shared.processes import environment, output_of
 from tests.simgpu.test_profile import pytestmark as LINUX
-from tests.support.places import SHARED
+from tests.support.places import CORPUS
 
 Capture = pytest.CaptureFixture[str]
-CORPUS = SHARED / "corpus"
 
 
 def printed(capsys: Capture, *arguments: str, status: int = 0) -> str:

@@ -15,8 +15,6 @@ from simgpu.tools.cli import main
 from simgpu.tools.shared.errors import UsageError
 from tests.support.altered import altered
 
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
 SOURCE = "__global__ void f(unsigned *x, unsigned n) {{\n  unsigned i = threadIdx.x;\n  if (i < n) x[i] = {};\n}}\n"
 GIVEN = ["--target", "mi300x"]
 

@@ -13,9 +13,8 @@ from simgpu.hardware.code_object.arguments import Geometry, encode, pack
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.code_object.kernels import Argument
 from simgpu.hardware.errors import LaunchError
-from tests.support.places import SHARED
+from tests.support.places import CORPUS
 
-CORPUS = SHARED / "corpus"
 MANIFEST = CORPUS / "manifest.json"
 CASES = json.loads(MANIFEST.read_text())["cases"] if MANIFEST.exists() else []
 corpus = pytest.mark.skipif(not CASES, reason="the corpus of compiled kernels is not here")

@@ -21,9 +21,8 @@ from simgpu.hardware.errors import DecodeError
 from tests.support.exhaustive import examples
 from tests.support.kernels import KernelText
 from tests.support.kernels import assemble as assembled
-from tests.support.places import SHARED
+from tests.support.places import CORPUS
 
-CORPUS = SHARED / "corpus"
 MANIFEST = CORPUS / "manifest.json"
 CASES = json.loads(MANIFEST.read_text())["cases"] if MANIFEST.exists() else []
 corpus = pytest.mark.skipif(not CASES, reason="the corpus of compiled kernels is not here")

@@ -63,18 +63,13 @@ def test_float_binary(type_: Type, op: str, reference: object) -> None:
     assert [int(x) for x in got] == want
 
 
+@pytest.mark.parametrize(("kind", "form"), [(t.f32, F32), (t.f64, F64)], ids=["f32", "f64"])
 @settings(max_examples=examples(150))
-@given(words(32), words(32), words(32))
-def test_fma_f32(a: int, b: int, c: int) -> None:
-    got = NUMPY.fma(t.f32, *(np.array([x], np.uint32) for x in (a, b, c)))
-    assert int(got[0]) == f_fma(F32, a, b, c)
-
-
-@settings(max_examples=examples(150))
-@given(words(64), words(64), words(64))
-def test_fma_f64(a: int, b: int, c: int) -> None:
-    got = NUMPY.fma(t.f64, *(np.array([x], np.uint64) for x in (a, b, c)))
-    assert int(got[0]) == f_fma(F64, a, b, c)
+@given(data=st.data())
+def test_fma(kind: Type, form: Format, data: st.DataObject) -> None:
+    row = [data.draw(words(kind.bits)) for _ in "abc"]
+    got = NUMPY.fma(kind, *(np.array([x], f"u{kind.bits // 8}") for x in row))
+    assert int(got[0]) == f_fma(form, *row)
 
 
 @pytest.mark.parametrize("type_", FORMATS, ids=str)

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import z3
 
-from simgpu.hardware.isa import REGISTRY, Spec, lane_numpy
+from simgpu.hardware.isa import (
+    REGISTRY,
+    Spec,
+    lane_numpy,
+    lane_smt,
+)
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.types import Type
-
-z3 = pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
-from simgpu.hardware.isa import lane_smt  # noqa: E402
 
 LANE_SPECS = [spec for spec in REGISTRY.specs if spec.kind == "lane" and spec.body is not None]
 SPECIAL = {

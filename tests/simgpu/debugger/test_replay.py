@@ -18,9 +18,8 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.tools.robustness.flips import backward, digest, reversed_places
 from tests.support.host_kernels import prepared
 from tests.support.kernels import loaded_kernel
-from tests.support.places import SHARED
+from tests.support.places import CORPUS
 
-CORPUS = SHARED / "corpus"
 KERNELS, PLACES = 5, 20
 # Waves race for a word, with slices of different lengths, sleeps and barriers: another order gives another sum.
 RACE = """

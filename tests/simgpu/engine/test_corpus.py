@@ -12,9 +12,8 @@ import pytest
 import simgpu
 from simgpu.hardware import mfma
 from tests.support.exhaustive import one_in
-from tests.support.places import SHARED
+from tests.support.places import CORPUS
 
-CORPUS = SHARED / "corpus"
 MANIFEST = CORPUS / "manifest.json"
 CASES = json.loads(MANIFEST.read_text())["cases"] if MANIFEST.exists() else []
 

@@ -11,19 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import z3
 
 from simgpu import Device
 from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.code_object import CodeObject
+from simgpu.proof.equal import NANS, WHOLE_WAVES, Verdict, compare
+from simgpu.proof.solver import Limits
 from simgpu.tools.cases.sources import compile
 from simgpu.tools.robustness.ir_faults import FAULTS, CompilerFault
 from simgpu.tools.robustness.ir_runs import code_object
 from tests.support.exhaustive import one_in
-
-z3 = pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
-from simgpu.proof.equal import NANS, WHOLE_WAVES, Verdict, compare  # noqa: E402
-from simgpu.proof.solver import Limits  # noqa: E402
 
 DESCRIPTOR = """
 .text

@@ -7,24 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import z3
 
 from simgpu import Device
 from simgpu.alu.dpp import source_lanes
 from simgpu.hardware.code_object import CodeObject
+from simgpu.hardware.isa.lane_smt import SmtOps, number
+from simgpu.proof.entry import KernelInputs
+from simgpu.proof.execute import execute
+from simgpu.proof.memory_log import LaneStore
+from simgpu.proof.roots import Roots
+from simgpu.proof.solver import Budget, Limits
+from simgpu.proof.terms import Lanes, NotModelled
+from simgpu.proof.vector import source_lane
 from simgpu.tools.robustness.ir_programs import LANES, IrProgram
 from simgpu.tools.robustness.ir_proofs import small_program
 from simgpu.tools.robustness.ir_runs import SCALAR, Setting, code_object, gpu_result, memory
-
-z3 = pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
-from simgpu.hardware.isa.lane_smt import SmtOps, number  # noqa: E402
-from simgpu.proof.entry import KernelInputs  # noqa: E402
-from simgpu.proof.execute import execute  # noqa: E402
-from simgpu.proof.memory_log import LaneStore  # noqa: E402
-from simgpu.proof.roots import Roots  # noqa: E402
-from simgpu.proof.solver import Budget, Limits  # noqa: E402
-from simgpu.proof.terms import Lanes, NotModelled  # noqa: E402
-from simgpu.proof.vector import source_lane  # noqa: E402
 
 GAP = 1 << 40  # between the buffers of a symbolic run
 

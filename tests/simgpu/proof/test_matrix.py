@@ -6,21 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import z3
 
 from simgpu.hardware.isa import decode
 from simgpu.hardware.mfma import MatrixInstruction, instructions, multiply
+from simgpu.proof.equal import compare
+from simgpu.proof.matrix import run_matrix
+from simgpu.proof.memory_log import MemoryLog
+from simgpu.proof.roots import Roots
+from simgpu.proof.solver import Budget, Limits
+from simgpu.proof.state import WaveState
+from simgpu.proof.terms import Lanes, subterms
+from tests.simgpu.proof.test_equal import kernel
 from tests.support.clang import assemble
-
-z3 = pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
-from simgpu.proof.equal import compare  # noqa: E402
-from simgpu.proof.matrix import run_matrix  # noqa: E402
-from simgpu.proof.memory_log import MemoryLog  # noqa: E402
-from simgpu.proof.roots import Roots  # noqa: E402
-from simgpu.proof.solver import Budget, Limits  # noqa: E402
-from simgpu.proof.state import WaveState  # noqa: E402
-from simgpu.proof.terms import Lanes, subterms  # noqa: E402
-from tests.simgpu.proof.test_equal import kernel  # noqa: E402
 
 FIRST = {"A": 0, "B": 8, "C": 32}  # registers of the operands
 ROWS = [

@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 
 from simgpu.hardware.code_object import CodeObject
-from simgpu.tools.cases.sources import compile
-
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
 from simgpu.proof.counterexample import SimulatedKernel, confirm
 from simgpu.proof.equal import Verdict, compare
+from simgpu.tools.cases.sources import compile
 from simgpu.tools.robustness.ir_proofs import compile_program, main, outcome, small_program
 
 QUICK = "52"  # a program whose proof is short

@@ -9,9 +9,8 @@ import pytest
 import simgpu
 from simgpu.tools.robustness.corpus import cases
 from tests.support.exhaustive import one_in
-from tests.support.places import SHARED
+from tests.support.places import CORPUS
 
-CORPUS = SHARED / "corpus"
 CASES = cases(str(CORPUS)) if CORPUS.is_dir() else []
 
 pytestmark = [pytest.mark.corpus, pytest.mark.skipif(not CASES, reason="../shared/corpus is not here")]

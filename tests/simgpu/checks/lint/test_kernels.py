@@ -14,9 +14,8 @@ from simgpu.hardware.code_object import CodeObject
 from tests.simgpu.checks.test_kernels import HEAD, SUBJECTS, Subject
 from tests.support.exhaustive import one_in
 from tests.support.kernels import KernelText, assemble
-from tests.support.places import SHARED
+from tests.support.places import CORPUS
 
-CORPUS = SHARED / "corpus"
 CASES = json.loads((CORPUS / "manifest.json").read_text())["cases"] if (CORPUS / "manifest.json").is_file() else []
 
 

@@ -7,9 +7,8 @@ import pytest
 import simgpu
 from simgpu.tools.cli import main
 from simgpu.tools.robustness.corpus import cases
-from tests.support.places import SHARED
+from tests.support.places import CORPUS
 
-CORPUS = SHARED / "corpus"
 # Compilers' kernels that mask, exponentiate, divide and convert. All 82 but cl_float_misc, whose input is special numbers, are
 # silent.
 TELLING = ("tt_flash_d64_mi32.gfx942", "tt_softmax_2000_w8.gfx950", "tt_layernorm_loop.gfx908")

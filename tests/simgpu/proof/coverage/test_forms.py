@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import z3
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tests.support.exhaustive import examples
-
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
-import z3
 
 from simgpu.proof.coverage.evaluate import Evaluation
 from simgpu.proof.coverage.forms import Condition, Form, at_least, both, either
 from simgpu.proof.terms import Lanes, NotModelled, wide
+from tests.support.exhaustive import examples
 
 ITEMS = 128
 RANGES = {"x": (0, 1 << 20), "y": (0, 1 << 20), "ld": (0, 1 << 18)}

@@ -10,9 +10,6 @@ import pytest
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.instruction import Const, Instruction, Operand, Reg
 from simgpu.hardware.isa.spec import REGISTRY
-
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.machine import Machine
 from simgpu.proof.coverage.values import Cells, State

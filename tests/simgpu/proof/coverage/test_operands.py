@@ -10,14 +10,11 @@ import pytest
 from simgpu.asm import EmittedKernel, emit
 from simgpu.hardware.code_object import CodeObject
 from simgpu.operators import TiledComputation
+from simgpu.proof.coverage.judge import CoverageVerdict, cover
 from simgpu.tools.cases.coverage import product_plan
 from simgpu.tools.cases.coverage_launch import evidence
 from simgpu.tools.cases.sources import load
 from tests.support.altered import altered
-
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
-from simgpu.proof.coverage.judge import CoverageVerdict, cover
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 SMALL = {"m": 100, "n": 100, "k": 100}

@@ -11,15 +11,12 @@ from simgpu.asm import EmittedKernel, emit
 from simgpu.asm.builder.formula import division_words
 from simgpu.hardware.code_object import CodeObject
 from simgpu.operators import TiledComputation
+from simgpu.proof.coverage.judge import CoverageVerdict
+from simgpu.proof.coverage.parts import _divides, add_up
 from simgpu.tools.cases.coverage import parts_plan
 from simgpu.tools.cases.coverage_launch import evidence
 from simgpu.tools.cases.sources import load
 from tests.support.altered import altered
-
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
-from simgpu.proof.coverage.judge import CoverageVerdict
-from simgpu.proof.coverage.parts import _divides, add_up
 
 SIZES = {"m": 64, "n": 64, "k": 8192}
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")

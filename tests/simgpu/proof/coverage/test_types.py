@@ -13,17 +13,14 @@ from simgpu.asm import EmittedKernel, emit
 from simgpu.hardware.code_object import CodeObject
 from simgpu.operators import TiledComputation
 from simgpu.operators.gemm.plan import with_tiling
-from simgpu.tools.cases.coverage import product_plan
-from simgpu.tools.cases.coverage_launch import evidence
-from simgpu.tools.cases.sources import load
-from tests.support.altered import altered
-
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.judge import CoverageVerdict, cover
 from simgpu.proof.coverage.pieces import move_pieces
 from simgpu.proof.coverage.values import ZEROS, Cells
+from simgpu.tools.cases.coverage import product_plan
+from simgpu.tools.cases.coverage_launch import evidence
+from simgpu.tools.cases.sources import load
+from tests.support.altered import altered
 
 NEW = ("f16", "bf16", "i8", "f64", "fp8", "bf8")
 TYPES = {"gfx908": NEW[:3], "gfx90a": NEW[:4], "gfx942": NEW, "gfx950": NEW}

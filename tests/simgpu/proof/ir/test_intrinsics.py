@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
 from simgpu.hardware.code_object import CodeObject
 from simgpu.proof.ir.read import read_ir
 from simgpu.proof.ir.refine import refines

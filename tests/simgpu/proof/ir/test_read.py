@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
 from simgpu.proof.ir.flow import block_order
 from simgpu.proof.ir.read import read_ir
 from simgpu.proof.ir.syntax import Aggregate, Number, Undefined, Unreadable

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
 from simgpu.hardware.code_object import CodeObject
 from simgpu.proof.equal import Verdict
 from simgpu.proof.ir.read import read_ir

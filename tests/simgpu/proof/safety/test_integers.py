@@ -6,11 +6,10 @@ import random
 from typing import Any
 
 import pytest
+import z3
 
-z3 = pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
-from simgpu.proof.safety.integers import Integers  # noqa: E402
-from simgpu.proof.safety.sizes import BadAssumption, SizeExpression  # noqa: E402
+from simgpu.proof.safety.integers import Integers
+from simgpu.proof.safety.sizes import BadAssumption, SizeExpression
 
 BITS = 16
 SYMBOLS = z3.BitVecs("a b c", BITS)

@@ -9,13 +9,10 @@ import pytest
 
 from simgpu import Device
 from simgpu.hardware.code_object import CodeObject
-from simgpu.tools.cases.sources import compile
-
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
 from simgpu.proof.safety.judge import judge
 from simgpu.proof.safety.launches import Assumptions
 from simgpu.proof.solver import Limits
+from simgpu.tools.cases.sources import compile
 
 PLACES = ("t", "t", "t", "t ^ 64", "127 - t", "t * 2", "t + 1", "(t + k) & 127", "t & 63", "t | 64", "(t + n) & 127", "t + 128")
 OUT = ("t + 128 * blockIdx.x", "t + 128 * blockIdx.x", "t + 64 * blockIdx.x", "t")

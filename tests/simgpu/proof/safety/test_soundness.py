@@ -9,13 +9,10 @@ import pytest
 
 from simgpu import Device
 from simgpu.hardware.code_object import CodeObject
-from simgpu.tools.cases.sources import compile
-
-pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
-
 from simgpu.proof.safety.judge import SafetyVerdict, judge
 from simgpu.proof.safety.launches import Assumptions
 from simgpu.proof.safety.sizes import BadAssumption, SizeExpression
+from simgpu.tools.cases.sources import compile
 from tests.simgpu.proof.safety.test_judge import RIGHT, judged, marked, source
 
 LAUNCHES = 12

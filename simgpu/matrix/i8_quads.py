@@ -51,19 +51,20 @@ def quad_places(groups: Groups) -> QuadPlaces | None:
     walk = groups.walk
     if not host().dots_bytes or not walk.regular or walk.index is not None or walk.steps % BYTES:
         return None
-    offsets = [_dwords(places) for places in (walk.a[..., 0], walk.b[..., 0])]
-    if any(found is None for found in offsets):
+    a, b = (_dwords(places) for places in (walk.a[..., 0], walk.b[..., 0]))
+    if a is None or b is None:
         return None
-    (a_steps, a_groups), (b_steps, b_groups) = (separate(found) for found in offsets if found is not None)
+    (a_steps, a_groups), (b_steps, b_groups) = separate(a), separate(b)
     least = a_groups.min()
     a_steps, a_groups = a_steps + least, a_groups - least
-    alike = [_alike(int(start), np.flatnonzero(b_groups == start)) for start in np.unique(b_groups)]
+    found = [_alike(int(start), np.flatnonzero(b_groups == start)) for start in np.unique(b_groups)]
     lines = a_groups.max() // LINE + 1
     in_lines = not (a_steps % LINE).any() and not ((b_steps + b_groups[:, None]) % LINE).any()
     in_row = (a_steps % ROW + lines * LINE <= ROW).all()
-    if not in_lines or not in_row or None in alike:
+    alike = [each for each in found if each is not None]
+    if not in_lines or not in_row or len(alike) < len(found):
         return None
-    return QuadPlaces(a_steps.tolist(), a_groups, b_steps.tolist(), [found for found in alike if found is not None])
+    return QuadPlaces(a_steps.tolist(), a_groups, b_steps.tolist(), alike)
 
 
 def _dwords(places: np.ndarray) -> np.ndarray | None:
@@ -79,6 +80,7 @@ def _dwords(places: np.ndarray) -> np.ndarray | None:
 
 
 def _alike(start: int, numbers: np.ndarray) -> SharedColumns | None:
+    """Returns groups of D by their numbers; None if these are unevenly spaced, or no multiple of CHAINS. start: B's first byte."""
     apart = int(numbers[1] - numbers[0]) if len(numbers) > 1 else 1
     if len(numbers) % CHAINS or (numbers != numbers[0] + apart * np.arange(len(numbers))).any():
         return None
@@ -91,17 +93,18 @@ def sum_quads(groups: Groups, quads: QuadPlaces, a: Any, b: Any, add: Callable[[
     add(group, total): emits the use of the sum of products (<16 x i32>) of a group (i64) of lanes of D.
     """
     table, rows = groups.table(quads.a_groups), _sums_of_rows(groups.frame, quads, a)
-    for alike in quads.alike:
+
+    def sum_alike(alike: SharedColumns) -> None:
         words = [b.at(alike.b + step).load(VI, LINE) ^ HIGHEST_BITS for step in quads.b_steps]
 
-        def total_of(group: Any, words: list[IrValue] = words) -> IrValue:
+        def total_of(group: Any) -> IrValue:
             row = groups.entry(table, group)
             total = rows.at(row).load(I32).splat(GROUP)
             for step, word in zip(quads.a_steps, words, strict=True):
                 total = _add_products(total, word, a.at(row).at(step).load(I32).splat(GROUP))
             return total
 
-        def sum_some(number: IrValue, alike: SharedColumns = alike, total_of: Callable[[Any], IrValue] = total_of) -> tuple[()]:
+        def sum_some(number: IrValue) -> tuple[()]:
             start = number * (alike.apart * CHAINS) + alike.first
             some = [start + alike.apart * chain for chain in range(CHAINS)]
             for group, total in zip(some, [total_of(group) for group in some], strict=True):
@@ -109,6 +112,9 @@ def sum_quads(groups: Groups, quads: QuadPlaces, a: Any, b: Any, add: Callable[[
             return ()
 
         groups.frame.loop(alike.groups // CHAINS, sum_some)
+
+    for alike in quads.alike:
+        sum_alike(alike)
 
 
 def _sums_of_rows(frame: Frame, quads: QuadPlaces, a: Any) -> Any:

@@ -12,7 +12,7 @@ from simgpu.checks.bounds import Bounds
 from simgpu.checks.performance import Performance
 from simgpu.checks.uninitialized import findings as uninitialized
 from simgpu.checks.uninitialized.runtime import UndefinedUse
-from simgpu.engine.check import Check
+from simgpu.engine.check import Check, GuardedCheck
 from simgpu.engine.events import FORMATTERS, event, finding_of, report
 from simgpu.engine.failures import CheckFailed
 from simgpu.engine.finding import Finding
@@ -33,6 +33,11 @@ HOOKS = ("concerns", "plan", "before", "after", "access", "overwrite", "transfer
 
 def broken(*_: Any) -> Any:
     raise ValueError("broken on purpose")
+
+
+def test_every_method_of_a_check_is_guarded() -> None:
+    names = {name for base in Check.__mro__ for name, value in vars(base).items() if callable(value) and name[0] != "_"}
+    assert names <= set(vars(GuardedCheck))
 
 
 class Sound(Check):

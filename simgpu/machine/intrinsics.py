@@ -9,7 +9,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.machine.values import IrValue
+from simgpu.machine.values import IrValue, join_vectors
 
 CHAINS = 4  # independent chains of fma: a host begins one or two a clock, and each takes four clocks
 
@@ -18,6 +18,13 @@ def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -
     module = build.module
     function = module.globals.get(name) or ir.Function(module, ir.FunctionType(result, [arg.type for arg in args]), name)
     return build.call(function, args)
+
+
+def call_by_parts(name: str, result: ir.VectorType, values: Sequence[IrValue], size: int) -> IrValue:
+    """Calls an intrinsic on each `size` lanes of vectors of equal length, and joins what it returns. result: a call's type."""
+    parts = [[value.shuffle(range(low, low + size)) for value in values] for low in range(0, values[0].lanes, size)]
+    results = [call(values[0].build, name, result, part) for part in parts]
+    return join_vectors(results, result.count * len(results))[0]
 
 
 def fold(build: ir.IRBuilder, name: str, values: Sequence[Any]) -> IrValue:

@@ -11,11 +11,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.machine import intrinsics
 from simgpu.machine.host import host
-from simgpu.machine.intrinsics import sadd_sat
+from simgpu.machine.intrinsics import call_by_parts, sadd_sat
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I16, I32, IrValue, join_vectors
+from simgpu.machine.values import I16, I32, IrValue
 from simgpu.matrix.fragments import GROUP, Spread, copy_of
 from simgpu.matrix.i8_quads import BYTES, quad_places, sum_quads
 from simgpu.matrix.operand_cache import CacheEntry
@@ -66,9 +65,7 @@ def _add_products(left: IrValue, right: IrValue) -> IrValue:
     """Multiplies <32 x i16>, and adds neighbouring products to <16 x i32>."""
     lanes = host().word_lanes
     name = {32: "llvm.x86.avx512.pmaddw.d.512", 16: "llvm.x86.avx2.pmadd.wd"}[lanes]
-    parts = [[words.shuffle(range(low, low + lanes)) for words in (left, right)] for low in range(0, 2 * GROUP, lanes)]
-    sums = [intrinsics.call(left.build, name, ir.VectorType(I32, lanes // 2), part) for part in parts]
-    return join_vectors(sums, GROUP)[0]
+    return call_by_parts(name, ir.VectorType(I32, lanes // 2), (left, right), lanes)
 
 
 def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: bool, aliased: bool) -> None:

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 
-from simgpu.machine import intrinsics
 from simgpu.machine.frame import Frame
 from simgpu.machine.host import host
+from simgpu.machine.intrinsics import call_by_parts
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I32, IrValue, constant, join_vectors
+from simgpu.machine.values import I32, IrValue, constant
 from simgpu.matrix.fragments import GROUP, stack
 from simgpu.matrix.sums import VI, Groups, separate
 
@@ -134,6 +134,4 @@ def _sums_of_rows(frame: Frame, quads: QuadPlaces, a: Any) -> Any:
 def _add_products(total: IrValue, unsigned: IrValue, signed: IrValue) -> IrValue:
     """Adds the products of four bytes to each lane; all arguments are <16 x i32>."""
     lanes = host().word_lanes // 2
-    name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
-    parts = [[words.shuffle(range(low, low + lanes)) for words in (total, unsigned, signed)] for low in range(0, GROUP, lanes)]
-    return join_vectors([intrinsics.call(total.build, name, ir.VectorType(I32, lanes), part) for part in parts], GROUP)[0]
+    return call_by_parts(f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", ir.VectorType(I32, lanes), (total, unsigned, signed), lanes)

@@ -17,7 +17,7 @@ def written_fraction(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
 ) -> float:
     """Returns the fraction of a launch's bytes between L2 and memory that are written. traces: workgroups that represent all."""
-    moved = _bytes_past(traces, served, code, traffic.past.prod(0), row)
+    moved = _requested_bytes(traces, served, code, row) * traffic.past.prod(0)
     return float(moved[code.flags & STORE != 0].sum() / max(1.0, moved.sum()))
 
 
@@ -28,7 +28,8 @@ def changed_fractions(
 
     traces: as in `written_fraction`
     """
-    whole, far = (_bytes_past(traces, served, code, past, row) for past in (traffic.past[0], traffic.past.prod(0)))
+    requested = _requested_bytes(traces, served, code, row)
+    whole, far = requested * traffic.past[0], requested * traffic.past.prod(0)
     stores, every = code.flags & STORE != 0, max(1.0, float(whole.sum()))
     return float(whole[stores].sum()) / every, float(far[stores].sum()) / every
 
@@ -37,7 +38,7 @@ def moved_bytes(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
 ) -> float:
     """Returns the bytes that a workgroup loads from lines that other XCDs hold. traces: as in `written_fraction`."""
-    return float(_bytes_past(traces, served, code, traffic.past[0] * traffic.moved, row).sum() / len(traces))
+    return float((_requested_bytes(traces, served, code, row) * traffic.past[0] * traffic.moved).sum() / len(traces))
 
 
 def work_of(
@@ -52,9 +53,7 @@ def work_of(
     return np.array(made) * np.array([[trace.stretch] for trace in traces])
 
 
-def _bytes_past(
-    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, past: np.ndarray, row: Pipelines
-) -> np.ndarray:
-    """Returns by instruction the bytes that workgroups move past a level. past: what it passes on for each requested byte."""
-    each = np.where(code.short, LINE_BYTES, row.cache_line) * past
+def _requested_bytes(traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, row: Pipelines) -> np.ndarray:
+    """Returns by instruction the bytes that workgroups request past the vector and scalar caches."""
+    each = np.where(code.short, LINE_BYTES, row.cache_line)
     return each * sum(trace.stretch * one.count_misses(trace, code) for trace, one in zip(traces, served, strict=True))

@@ -108,6 +108,34 @@ def numpy_dtype(name: str, arch: str = "gfx950") -> np.dtype:
     return held
 
 
+def float_limits(name: str, arch: str = "gfx950") -> np.finfo:
+    """Returns the limits of `arch`'s floating-point type `name` by numpy's names: `max`, `nmant`, `minexp` and others.
+
+    >>> float(float_limits("bf16").max), float_limits("f16").nmant
+    (3.3895313892515355e+38, 10)
+    """
+    import numpy as np
+
+    if dtype(name).name in _PLAIN_NUMPY:
+        return np.finfo(numpy_dtype(name))
+    import ml_dtypes
+
+    limits: np.finfo = ml_dtypes.finfo(numpy_dtype(name, arch))
+    return limits
+
+
+def largest_value(name: str, arch: str = "gfx950") -> float:
+    """Returns the largest finite value of `arch`'s type `name`.
+
+    >>> largest_value("fp8", "gfx942"), largest_value("fp8", "gfx950"), largest_value("i8", "gfx908")
+    (240.0, 448.0, 127.0)
+    """
+    import numpy as np
+
+    held = numpy_dtype(name, arch)
+    return float(np.iinfo(held).max if held.kind in "iu" else float_limits(name, arch).max)
+
+
 def pack(values: np.ndarray, name: str) -> np.ndarray:
     """Packs elements of type `name`, (..., n), as in memory: uint8, (..., n * bits / 8).
 

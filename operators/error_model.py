@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.architectures import BEFORE_GFX942
-from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.dtypes import float_limits
 
 Array = NDArray[Any]
 SMALLEST_F32, SMALLEST_F64 = 2.0**-149, 2.0**-1074
@@ -112,7 +111,7 @@ class Rounding:
     @classmethod
     def of(cls, dtype: str, arch: str) -> Rounding:
         """Returns the rounding to a type of `arch` (8-bit floats differ). fp8 and bf8 saturate."""
-        limits = ml_dtypes.finfo(numpy_dtype(dtype, arch))
+        limits = float_limits(dtype, arch)
         smallest, largest = float(limits.smallest_subnormal), float(limits.max)
         return cls(2.0 ** -(limits.nmant + 1), smallest, int(limits.minexp), largest, dtype in ("fp8", "bf8"))
 

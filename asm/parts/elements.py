@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.lanes import rounding_constants
-from simgpu.hardware.dtypes import dtype, numpy_dtype
+from simgpu.hardware.dtypes import dtype, largest_value, numpy_dtype
 from simgpu.hardware.isa.instruction import Reg
 
 BYTES = 8  # bits of a byte, for shifts
@@ -171,7 +170,7 @@ class Elements:
     def _bytes(self, packed: Reg, values: list[Reg], scratch: Reg) -> None:
         """Clamps and converts to 8 bits, because the conversion alone turns values that are too large into infinity or NaN."""
         k = self.k
-        largest = float(ml_dtypes.finfo(numpy_dtype(self.memory, k.target)).max)
+        largest = largest_value(self.memory, k.target)
         for value in values:
             if self.scale is not None:
                 k.v_mul_f32(value, self.scale, value)

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.dtypes import largest_value, numpy_dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape
 from simgpu.operators.gemm.problem import GATES, MX_BLOCK, MX_ROWS, PANEL_ROWS, SCALE_BLOCK, GemmProblem, panels
@@ -192,7 +191,7 @@ def microscale(x: ArrayLike, dtype: str, pitch: int = 0) -> tuple[Array, Array]:
     if wide.shape[-1] % MX_BLOCK:
         raise LaunchError(f"rows of {wide.shape[-1]} elements: an MX scale is of {MX_BLOCK}: pad them with zeros")
     blocks = wide.reshape(*wide.shape[:-1], -1, MX_BLOCK)
-    largest = float(ml_dtypes.finfo(kind).max)
+    largest = largest_value(dtype)
     exponents = np.frexp(np.abs(blocks).max(-1))[1] - np.frexp(largest)[1]
     factors = np.ldexp(1.0, np.clip(exponents, -127, 127))
     elements = np.clip(blocks / factors[..., None], -largest, largest).astype(kind)

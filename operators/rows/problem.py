@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from simgpu.hardware.dtypes import DType, dtype, numpy_dtype
+from simgpu.hardware.dtypes import DType, dtype, largest_value
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_arrays, positive_dimension, row_stride
 from simgpu.operators.rows.program import RowProgram, Tracer
@@ -220,16 +219,6 @@ class RowOperator(RowOperands):
     def own_arrays(self, **arrays: Any) -> dict[str, NDArray[Any]]:
         """Returns the arrays by name. LaunchError names one that is missing or of another shape."""
         return expect_arrays(self.name, self.read, arrays)
-
-
-def largest_value(kind: str, arch: str) -> float:
-    """Returns the largest finite value of a type on an architecture.
-
-    >>> largest_value("fp8", "gfx942"), largest_value("fp8", "gfx950"), largest_value("i8", "gfx908")
-    (240.0, 448.0, 127.0)
-    """
-    held = numpy_dtype(kind, arch)
-    return float(np.iinfo(held).max if kind == "i8" else ml_dtypes.finfo(held).max)
 
 
 @cache

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simgpu.hardware.dtypes import largest_value
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.error_model import Rounding, may_be_nan
 from simgpu.operators.expressions import evaluate
-from simgpu.operators.rows.problem import LIMIT, RowOperator, largest_value
+from simgpu.operators.rows.problem import LIMIT, RowOperator
 from simgpu.operators.running_error import ARITHMETIC, Bounded
 
 Wide = NDArray[np.float64]

@@ -202,14 +202,14 @@ class Debugger(Moment):
         self._goes_on()
         if count < 1:
             raise LaunchError(f"{count} steps: give at least 1")
-        if self.replay.wave(number).status == Status.ENDED:
-            raise LaunchError(f"wave {number} ended: select another (waves), or go back")
         at = self.stop.place if self.stop.place.wave == number else self.replay.place(number)
         until = WavePlace(at.group, number, at.retired + count)
         halt = self.replay.step(number, until.retired) if count == 1 else None
         if halt is not None and halt.kind == "arrived" and not halt.points:
             self.wave, self.stop = number, Stop("step", until)
             return self.stop
+        if halt is None and self.replay.wave(number).status == Status.ENDED:
+            raise LaunchError(f"wave {number} ended: select another (waves), or go back")
         if halt is None or (halt.kind == "wave ended" and halt.wave != number):
             halt, _ = self._run(until, 0)
         return self._stop_of(halt, "step")

@@ -233,7 +233,9 @@ class Replay:
 
     def resume(self, passes: int = 0) -> Halt:
         """Runs to the next stop. passes: number of stops at points to pass; goals always stop."""
-        self._let_on(passes)
+        self._forget_hits(passes)
+        if self._has_turn():
+            self._let_on(self.running)
         for wave in np.flatnonzero(self.goals != NEVER).tolist():
             if self._slot >= 0:
                 self._aim(wave)
@@ -245,17 +247,19 @@ class Replay:
         finally:
             self._forget_arrivals()
 
-    def _let_on(self, passes: int) -> None:
-        """Lets the stopped wave continue."""
+    def _forget_hits(self, passes: int) -> None:
+        """Makes the next `passes` stops at points pass, and the points not hit yet."""
         self.worker.set_context(PASSES, passes + 1)
         for _, point in self._wanted:
             point.words[HIT] = 0
-        if self._has_turn():
-            _, state, words = self._view(self.running)
-            if state.status == Status.BREAK:
-                state.status = Status.RUNNING
-            if not self._armed_for(state).at(state.resume):
-                words[GO_ON // 8] = 0
+
+    def _let_on(self, wave: int) -> None:
+        """Lets the stopped wave, which has the turn, continue."""
+        _, state, words = self._view(wave)
+        if state.status == Status.BREAK:
+            state.status = Status.RUNNING
+        if not self._armed_for(state).at(state.resume):
+            words[GO_ON // 8] = 0
 
     def step(self, wave: int, retired: int) -> Halt | None:
         """Runs one instruction of the wave that has the turn. retired: its retired count afterwards.
@@ -274,7 +278,8 @@ class Replay:
         if not after:
             return None
         try:
-            self._let_on(0)
+            self._forget_hits(0)
+            self._let_on(wave)
             job.pause = PIECE
             status = running.run_worker(job, self.worker.slots)
         finally:

@@ -96,12 +96,13 @@ class Slot(ctypes.Structure):
         ("marks", c_uint64 * 2),  # fingerprints: scalar registers at the first of them; vector registers when those recurred
         ("recurs", c_int64),  # 1 if all its registers were twice the same at such barriers
         ("haste", c_int64),  # the workgroup's turns and slices have a 2^haste-th of their usual length
+        ("turns", c_int64),  # turns of the workgroup
     )
 
     def empty(self) -> None:
         """Drops the workgroup, and all that is known of its turns, as if none had run here."""
         self.state = EMPTY
-        self.used = self.met = self.polls = self.looks = self.recurs = self.haste = 0
+        self.used = self.met = self.polls = self.looks = self.recurs = self.haste = self.turns = 0
 
 
 def begin_job(job: WorkerJob, slots: ctypes.Array[Slot]) -> None:
@@ -127,6 +128,7 @@ OVER = 1 << 62  # `Slot.used` of a turn that is over before
 # Turns with barriers after which another workgroup becomes resident; a tile with 4096 steps of k takes three turns.
 PATIENCE = 16
 MOST_HASTE = 8  # of a workgroup that polls
+SHORT = 3  # one turn of a workgroup in four is a whole one, the others are short
 LOOKS = 24  # of `Slot.looks`: three rounds of a loop with eight barriers
 FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
 

@@ -28,6 +28,7 @@ from simgpu.engine.workers.scheduler import (
     PACKED_XY,
     PATIENCE,
     PAUSED,
+    SHORT,
     STOPPED,
     TURN,
     Slot,
@@ -144,6 +145,7 @@ def open_group(job: Any, slots: Any, number: int) -> None:
     slot.left = waves
     slot.waiting = 0
     slot.met = 0
+    slot.turns = 0
     job.turn = layout.SLICE >> slot.haste
     clear(job.lds + number * job.lds_stride, job.lds_stride)
     for index in range(waves):
@@ -258,13 +260,27 @@ def look_for_poll(job: Any, slot: Any, number: int) -> None:
 
 
 @part
+def is_short(job: Any, slot: Any) -> int:
+    """Returns 1 if a workgroup's turn is short: a wave runs to its next wait at most.
+
+    A wave that takes a lock in a loop may have it wherever its slices end, at a branch. At one of the waits after that it has
+    given it back.
+    """
+    short = int(slot.turns & SHORT != 0)
+    in_step = job.context + layout.CTX_IN_STEP
+    store64(in_step, load64(in_step) & 1 | short << 1)
+    return short
+
+
+@part
 def run_group(job: Any, slots: Any, number: int) -> int:
     """Runs each runnable wave of a workgroup for a slice, from wave `job.wave` on. Returns FINISHED, or why it stopped before."""
     slot = slots[number]
     slice_steps = layout.SLICE >> slot.haste
+    short = is_short(job, slot)
     before = job.clock if job.turn >= 0 else -1  # a turn that is over: one of its waves has just run
     first = job.wave_memory + number * job.waves * job.wave_bytes
-    if job.wave == 0:
+    if job.wave == 0 and not short:
         slot.polls = 1
     while True:
         if job.turn < 0:  # here and not at its end: a caller that returned in between continues with the next wave
@@ -280,21 +296,20 @@ def run_group(job: Any, slots: Any, number: int) -> int:
             if status == Status.ENDED:
                 slot.left -= 1
                 slot.polls = 0
-            elif status == Status.BARRIER:
-                slot.waiting += 1
-                slot.polls = 0
+            elif status == Status.BARRIER or status == Status.WAITS:
                 slot.used += slice_steps - job.turn
                 job.turn = -1
+                if status == Status.BARRIER:
+                    slot.waiting += 1
+                    slot.polls = 0
+                else:
+                    state.status = Status.RUNNING
+                    slot.polls &= short
             elif status == Status.YIELD:
                 if job.turn < 0:
                     slot.used += slice_steps
-                    if job.taken == 1 or not is_unchanged(job, wave, state):
+                    if not short and (job.taken == 1 or not is_unchanged(job, wave, state)):
                         slot.polls = 0
-            elif status == Status.WAITS:
-                state.status = Status.RUNNING
-                slot.polls = 0
-                slot.used += slice_steps - job.turn
-                job.turn = -1
             else:
                 return NEED_PYTHON
         else:
@@ -312,8 +327,8 @@ def run_group(job: Any, slots: Any, number: int) -> int:
     if job.clock == before:
         slot.polls = slot.haste = 0  # none of its waves can run
         slot.used = OVER
-    elif slot.polls or slot.recurs:
-        slot.used = OVER  # all its waves wait for other workgroups
+    elif short or slot.polls or slot.recurs:
+        slot.used = OVER  # all its waves wait for other workgroups, or had a short turn
     if slot.left == 0:
         slot.state = EMPTY
         job.taken -= 1
@@ -325,8 +340,15 @@ def end_turn(job: Any, slot: Any) -> None:
     """Ends a workgroup's turn, and counts the turns since a slot was opened or a workgroup ended.
 
     The next turn of a workgroup that polls is short: many such workgroups would take the time of the one that they wait for. A
-    long turn without a barrier makes the count PATIENCE at once: the workgroup may wait for one that has not begun.
+    long turn without a barrier makes the count PATIENCE at once: the workgroup may wait for one that has not begun. Short turns
+    show neither.
     """
+    slot.turns += 1
+    if (slot.turns - 1) & SHORT != 0 and slot.state == BUSY:
+        slot.used = 0
+        if slot.haste < MOST_HASTE:
+            job.moved = 1
+        return
     if slot.state == EMPTY:
         job.turns = 0
     elif slot.met or slot.haste:

@@ -77,37 +77,6 @@ def test_a_grid_that_fits_the_gpu_passes_a_barrier_of_its_own():
     assert counters.download(np.uint32).tolist() == [200, 200]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_spin_lock_excludes_and_finishes(threads):
-    """300 workgroups add 1 to a word without an atomic, each inside the lock."""
-    gpu = simgpu.Device("gfx90a", threads=threads, max_instructions=500_000_000)
-    lines = """
-    s_load_dwordx2 s[8:9], s[0:1], 0x0
-    v_mov_b32 v1, 0
-    v_mov_b32 v2, 1
-    v_mov_b32 v3, 0
-    s_mov_b64 exec, 1
-    s_waitcnt lgkmcnt(0)
-    take:
-    global_atomic_cmpswap v4, v1, v[2:3], s[8:9] glc
-    s_waitcnt vmcnt(0)
-    v_readfirstlane_b32 s12, v4
-    s_cmp_lg_u32 s12, 0
-    s_cbranch_scc1 take
-    global_load_dword v5, v1, s[8:9] offset:4 glc
-    s_waitcnt vmcnt(0)
-    s_sleep 1
-    v_add_u32 v5, 1, v5
-    global_store_dword v1, v5, s[8:9] offset:4
-    s_waitcnt vmcnt(0)
-    global_atomic_swap v1, v3, s[8:9]
-    """
-    k = loaded_kernel(gpu, lines, "buffer")
-    state = gpu.upload(np.zeros(2, np.uint32))
-    k.launch(grid=300, args=[state])
-    assert state.download(np.uint32).tolist() == [0, 300]
-
-
 def test_barriers_order_the_waves_of_a_workgroup():
     """16 waves hand a word round through LDS, eight times: each adds its turn's value."""
     gpu = simgpu.Device("gfx90a")

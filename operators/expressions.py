@@ -208,14 +208,19 @@ def hoist(value: Value, names: set[str], title: str) -> tuple[tuple[Value, ...],
                 yield from largest(operand)
 
     parts = tuple(dict.fromkeys(largest(value)))
-    known = {part: Value("argument", name=f"{title} {number}") for number, part in enumerate(parts)}
+    return parts, substitute(value, {part: Value("argument", name=f"{title} {number}") for number, part in enumerate(parts)})
 
-    def substitute(one: Value) -> Value:
-        if one in known:
-            return known[one]
-        return Value(one.op, tuple(substitute(operand) for operand in one.operands), one.name, one.constant)
 
-    return parts, substitute(value)
+def substitute(value: Value, known: Mapping[Value, Value]) -> Value:
+    """Returns a value with parts of it replaced by others.
+
+    >>> x, y = Value("argument", name="x"), Value("argument", name="y")
+    >>> print(substitute(x * y - 1, {y: x + 2}))
+    x * (x + 2) - 1
+    """
+    if value in known:
+        return known[value]
+    return Value(value.op, tuple(substitute(one, known) for one in value.operands), value.name, value.constant)
 
 
 def evaluate(value: Value, given: Mapping[str, Any], arithmetic: Mapping[str, Callable[..., Any]]) -> Any:

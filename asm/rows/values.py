@@ -16,8 +16,8 @@ from simgpu.asm.parts.lanes import lane_number, lanes_reduce, unpack_chunk
 from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.expressions import operations
-from simgpu.operators.rows.program import Step
+from simgpu.operators.expressions import Value, arguments, operations
+from simgpu.operators.rows.program import PIVOT, Step
 
 COMBINE = {"sum": "v_add_f32", "maximum": "v_max_f32"}
 NEUTRAL = {"sum": 0, "maximum": -inf}
@@ -51,23 +51,36 @@ class Values:
 
     def load(self, names: Sequence[str]) -> None:
         """Loads operands of all groups: matrices first, since the others are often in L2. Converts matrices to f32, in place."""
-        program, p, operands, tiles = self.program, self.frame.problem, self.frame.operands, self.frame.tiles
-        words, loads = self.places.words(p.element.bytes), range(self.frame.in_flight)
-        for group in range(tiles.loads):
-            for load in loads:
-                for name in (name for name in names if name in self.held):
-                    target = self.held[name][load, group]
-                    self.places.load(target[tiles.chunk - words : tiles.chunk], operands[name], group, load * tiles.rows_load)
-        for group in range(tiles.loads):
+        program, operands, loads = self.program, self.frame.operands, range(self.frame.in_flight)
+        groups, held = range(self.frame.tiles.loads), [name for name in names if name in self.held]
+        self._load_matrices(held, groups)
+        for group in groups:
             for name in (name for name in names if name in program.vectors):
                 self.places.load(self.raw[name][0, group], operands[name], group)
             for load in loads:
                 for name in (name for name in names if name in program.tables):
                     table = replace(operands[name], row=self.frame.table_rows[load])
                     self.places.load(self.raw[name][load, group], table, group)
+        self._unpack_matrices(held, groups)
+
+    def _load_matrices(self, names: Sequence[str], groups: range) -> None:
+        rows, operands = self.frame.tiles.rows_load, self.frame.operands
+        for group in groups:
+            for load in range(self.frame.in_flight):
+                for name in names:
+                    self.places.load(self._words(name, load, group), operands[name], group, load * rows)
+
+    def _unpack_matrices(self, names: Sequence[str], groups: range) -> None:
+        p = self.frame.problem
         for name in names if p.element.bytes < WORD else ():
-            for target in self.held.get(name, {}).values():
-                unpack_chunk(self.k, p.dtype, target, target[tiles.chunk - words : tiles.chunk])
+            for load, group in self.held[name]:
+                if group in groups:
+                    unpack_chunk(self.k, p.dtype, self.held[name][load, group], self._words(name, load, group))
+
+    def _words(self, name: str, load: int, group: int) -> Reg:
+        """Returns the registers of a chunk as loaded: the last of those that hold it in f32."""
+        chunk = self.frame.tiles.chunk
+        return self.held[name][load, group][chunk - self.places.words(self.frame.problem.element.bytes) : chunk]
 
     def places_of(self, steps: Sequence[Step]) -> Iterator[Place]:
         """Yields the places of loads, with chunks of vectors and tables converted to f32 before the chunks of their rows."""
@@ -99,11 +112,36 @@ class Values:
     def start(self, steps: Sequence[Step]) -> None:
         """Emits the neutral elements of reductions, and the parts of their values that depend on earlier ones only."""
         for state in self.states.values():
+            if self.program.pivoted is not None and PIVOT not in state:
+                state[PIVOT] = self._pivot(self.program.pivoted)
             for step in steps:
                 state[step.name] = self.k.v.alloc(step.name)
                 self.k.v_mov_b32(state[step.name], NEUTRAL[step.combine])
             for step in steps:
                 state |= self._of_row(step, state)
+
+    def _pivot(self, value: Value) -> Reg:
+        """Emits the mean of a value over the first chunks of a streamed row, one a lane: the same in all of the row's waves."""
+        k, places, chunk, pivot = self.k, self.places, self.frame.tiles.chunk, self.k.v.alloc(PIVOT)
+        k.comment(f"{PIVOT}: the mean of {value} over the row's first {WAVEFRONT * chunk} columns")
+        lane_number(k, places.column)
+        k.set(places.column, of(places.column) * chunk)
+        k.v_min_i32(places.column, places.columns - chunk, places.column, note="a row may be shorter")
+        places.forget()
+        sure, places.sure = places.sure, 1
+        used = arguments(value)
+        names = [name for name in self.held if name in used]
+        self._load_matrices(names, range(1))
+        self._unpack_matrices(names, range(1))
+        places.sure = sure
+        k.v_mov_b32(pivot, 0)
+        for given in self._elements(Place(0, (0,))):
+            computed = Computation(k, [value], given)
+            k.v_add_f32(pivot, computed.value(value), pivot)
+            computed.done(value)
+        lanes_reduce(k, COMBINE["sum"], pivot, self.scratch, WAVEFRONT, PIVOT)
+        k.v_mul_f32(pivot, 1 / (WAVEFRONT * chunk), pivot)
+        return pivot
 
     def reduce(self, steps: Sequence[Step], place: Place) -> None:
         """Combines the elements of a place with the lane's states."""

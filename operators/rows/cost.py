@@ -30,7 +30,7 @@ def row_seconds(plan: RowPlan) -> dict[str, Any]:
     """
     if not plan.split:
         return _terms(plan, 1 if plan.resident else plan.reads, True, True)
-    passes = len(plan.problem.program(plan.descriptor.arch).passes)
+    passes = len(plan.program.passes)
     kernels = [_terms(plan, 1, number == 0, number == passes) for number in range(passes + 1)]
     return {**kernels[-1], "total": sum(kernel["total"] for kernel in kernels)}
 
@@ -44,12 +44,12 @@ def count_instructions(plan: RowPlan) -> float:
     """
     p, arch = plan.problem, plan.descriptor.arch
     rounded = _BF16 if rounding_sgprs(p.dtype_y, arch) else _ROUNDED[p.dtype_y]
-    return p.program(arch).operations + _operands(plan) * _LOADED[p.dtype] + len(p.program(arch).results) * rounded
+    return plan.program.operations + _operands(plan) * _LOADED[p.dtype] + len(plan.program.results) * rounded
 
 
 def _operands(plan: RowPlan) -> float:
     """Returns the loaded elements for each of X. The rows that a wave has in flight share the vectors."""
-    program = plan.problem.program(plan.descriptor.arch)
+    program = plan.program
     of_wave = plan.problem.rows * plan.parts / plan.blocks * plan.in_flight / plan.tile_rows  # some may have no rows
     return len(program.matrices) + len(program.vectors) / max(1.0, of_wave) + len(program.tables)
 
@@ -57,7 +57,7 @@ def _operands(plan: RowPlan) -> float:
 def _terms(plan: RowPlan, passes: int, first: bool, last: bool) -> dict[str, Any]:
     """Returns seconds by term of a kernel of some passes. first: X is cold; last: it writes the results."""
     p, d = plan.problem, plan.descriptor
-    rates, program = sustained_rates(d), p.program(d.arch)
+    rates, program = sustained_rates(d), plan.program
     elements = p.rows * p.columns / plan.blocks  # of a block
     steps = 1 if plan.resident else passes * -(-plan.part // (d.wavefront_size * plan.loads))
     asked = elements * p.element.bytes * _operands(plan) * passes / steps
@@ -82,6 +82,7 @@ def _terms(plan: RowPlan, passes: int, first: bool, last: bool) -> dict[str, Any
         missed_bytes=cold + again,
         hbm_bytes=cold + (0.0 if kept else again),
         written_bytes=written,
+        once=rates.memory_latency * rates.clock if program.pivoted is not None else 0.0,
         stored=written / plan.blocks,
         waves=plan.waves,
     ).terms()

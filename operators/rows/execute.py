@@ -12,7 +12,7 @@ from simgpu.hardware.dtypes import dtype
 from simgpu.operators.compute import Array, Executor
 from simgpu.operators.expressions import NUMPY, Value, evaluate
 from simgpu.operators.levels import Level
-from simgpu.operators.rows.program import COMBINE, Step
+from simgpu.operators.rows.program import COMBINE, PIVOT, Step
 from simgpu.operators.rows.tree import RowBlock, RowLoad, RowTree, RowWarp
 from simgpu.operators.traffic import Counters, block_counters
 from simgpu.operators.tree import View
@@ -33,6 +33,10 @@ class RowExecutor(Executor, root=RowTree):
         rows, columns = (len(tree.axes[axis]) for axis in ("rows", "n"))
         names = self._program.reductions
         self._reduced = {step.name: np.full((rows, p.groups), COMBINE[step.combine][0], kind) for step in names}
+        if self._program.pivoted is not None:
+            first = self._arguments(slice(0, rows), slice(0, tree.plan.lanes_row * tree.row_tiles.chunk))
+            value = np.asarray(evaluate(self._program.pivoted, first, NUMPY), kind)
+            self._reduced[PIVOT] = value.mean(1, keepdims=True, dtype=kind)
         self._results = {step.name: np.zeros((rows, columns), kind) for step in self._program.results}
         self.count(flops=p.flops, hbm_bytes=p.bytes_once)
         passes = [*self._program.passes, *([self._program.results] if self._program.results else [])]

@@ -71,7 +71,9 @@ class AddRmsNorm(RmsNorm):
 
 @dataclass(frozen=True)
 class LayerNorm(RowOperator):
-    """Y = (X - mean) / sqrt(variance + eps) * gamma + beta of each row, in two passes over registers (Ba et al., 2016).
+    """Y = (X - mean) / sqrt(variance + eps) * gamma + beta of each row (Ba et al., 2016).
+
+    Two passes over registers. Rows that do not fit are read twice: a mean and squares are one pass (`RowProgram.streamed`).
 
     >>> from simgpu.operators import LayerNorm
     >>> [[step.name for step in steps] for steps in LayerNorm(2, 64).program("gfx942").passes]

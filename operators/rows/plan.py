@@ -248,7 +248,7 @@ def _in_flight(plan: RowPlan) -> int:
 def _with_resources(plan: RowPlan) -> RowPlan:
     """Returns the plan with its registers, LDS and constraints."""
     p, d = plan.problem, plan.descriptor
-    program = p.program(d.arch)
+    program = plan.program
     v, held = plan.chunk, plan.loads * plan.in_flight
     grouped = p.groups > 1
     beside = len(program.vectors) * plan.loads + len(program.tables) * held
@@ -287,7 +287,7 @@ def _parts_row(plan: RowPlan) -> tuple[Constraint, ...]:
     """Returns a soft row with the blocks that share a row; nothing if one has it whole."""
     if not plan.split:
         return ()
-    passes = len(plan.problem.program(plan.descriptor.arch).passes)
+    passes = len(plan.program.passes)
     note = f"{passes + 1} kernels: {passes} of reductions, then the results"
     most = -(-plan.chunks // (GRANULE * plan.waves_row))
     return (Constraint("blocks that share a row", Level.DEVICE, most, plan.parts, "blocks", note, hard=False),)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simgpu.hardware.dtypes import DType, dtype, largest_value
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_arrays, positive_dimension, row_stride
-from simgpu.operators.rows.program import RowProgram, Tracer
+from simgpu.operators.rows.program import PIVOT, RowProgram, Tracer
 
 TYPES = ("f32", "f16", "bf16")  # of operands: values are computed in f32
 RESULTS = (*TYPES, "fp8", "bf8", "i8")
@@ -241,7 +241,7 @@ def _program(p: RowOperator, arch: str) -> RowProgram:
     reductions = [*((name, "maximum") for name in p.maxima), *((name, "sum") for name in p.sums)]
     order = [name for name, _ in reductions]
     own = (*p.elements, *p.vectors, *p.tables, *order)
-    taken = {"X", "Y", "rows", "ldx", "ldy", COUNT, LIMIT}
+    taken = {"X", "Y", "rows", "ldx", "ldy", COUNT, LIMIT, PIVOT}
     for name in own:
         if not name.isidentifier() or name in taken or own.count(name) > 1:
             raise LaunchError(f"{kind}: {name!r} cannot name an operand or a reduction: use another name, once")

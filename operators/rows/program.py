@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.expressions import Value, arguments, hoist, operations, trace
+from simgpu.operators.expressions import Value, arguments, hoist, maximum, operations, substitute, trace
 
 # Combination of elements -> its neutral element, numpy's function for it.
 COMBINE: dict[str, tuple[float, np.ufunc]] = {"sum": (0.0, np.add), "maximum": (-np.inf, np.fmax)}
 # Combination of scores to a state: their maximum m, and delta, the sum of exp(score - m) (`operators.softmax.state`).
 EXPONENTIALS = "exponentials"
+PIVOT = "pivot"  # a number near a row's mean, as an argument
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Step:
     rest: Value
     combine: str = ""  # of a reduction: a key of COMBINE, or EXPONENTIALS
 
+    @classmethod
+    def of(cls, name: str, value: Value, of_row: set[str], combine: str = "") -> Step:
+        """Returns the step of a value. of_row: names of its arguments that belong to a row."""
+        return cls(name, value, *hoist(value, of_row, f"{name} of row"), combine)
+
     def row_value(self, number: int) -> str:
         """Returns the name of a part in `rest`."""
         return f"{self.name} of row {number}"
@@ -36,7 +43,10 @@ class Step:
 
 @dataclass(frozen=True)
 class RowProgram:
-    """Expressions of one operator on rows of one length."""
+    """Expressions of one operator on rows of one length.
+
+    pivoted: a value of each element; PIVOT is its mean over the first chunks of the row. None if nothing uses PIVOT.
+    """
 
     name: str
     matrices: tuple[str, ...]  # operands with an element for each element
@@ -45,6 +55,45 @@ class RowProgram:
     reductions: tuple[Step, ...]
     results: tuple[Step, ...]  # one for each element
     row_results: tuple[Step, ...]  # one for each row, or each group of a row
+    pivoted: Value | None = None
+
+    @cached_property
+    def streamed(self) -> RowProgram:
+        """Returns the program of rows that are read again for each pass: a mean and the squares around it are one pass.
+
+        total = sum of v and squares = sum of (v - total/n)^2 become the sums of d = v - PIVOT and of d^2. Then total is
+        sum(d) + n*PIVOT and squares are sum(d^2) - sum(d)^2/n. That cancels little, as PIVOT is the mean of f of the n elements:
+        (mean - PIVOT)^2 is at most 1/f times the variance.
+        """
+        found = self._moments()
+        if found is None:
+            return self
+        total, squares, count = found
+        pivot, sum_d, sum_d2 = (Value("argument", name=name) for name in (PIVOT, total.name, squares.name))
+        d, mean_d = total.value - pivot, sum_d / count
+        known = {mean_d: mean_d + pivot, sum_d: sum_d + pivot * count, sum_d2: maximum(sum_d2 - sum_d * mean_d, 0.0)}
+        shifted = {total.name: d, squares.name: d * d}
+        names = {step.name for step in self.reductions} | {PIVOT}
+
+        def step(old: Step) -> Step:
+            if old.name in shifted:
+                value = shifted[old.name]
+                return Step(old.name, value, (), value, old.combine)
+            return Step.of(old.name, substitute(old.value, known), names, old.combine)
+
+        reductions, results, row_results = (tuple(map(step, old)) for old in (self.reductions, self.results, self.row_results))
+        return replace(self, reductions=reductions, results=results, row_results=row_results, pivoted=total.value)
+
+    def _moments(self) -> tuple[Step, Step, Value] | None:
+        """Returns a sum of v, the sum of (v - sum/n)^2, and n; None if there are no two such reductions of matrices' elements."""
+        sums = [step for step in self.reductions if step.combine == "sum"]
+        for total, squares in product(sums, sums):
+            d = squares.value.operands[0] if squares.value.op == "multiply" else squares.value
+            count = d.operands[1].operands[-1] if d.op == "subtract" and d.operands[1].op == "divide" else d
+            around = total.value - Value("argument", name=total.name) / count
+            if squares.value == around * around and count.op == "constant" and arguments(total.value) <= set(self.matrices):
+                return total, squares, count
+        return None
 
     @cached_property
     def passes(self) -> tuple[tuple[Step, ...], ...]:
@@ -84,7 +133,8 @@ class RowProgram:
     @property
     def row_values(self) -> int:
         """Values of a row that are held: reductions, and parts computed once a row."""
-        return len(self.reductions) + sum(len(step.of_row) for step in (*self.reductions, *self.results, *self.row_results))
+        steps = (*self.reductions, *self.results, *self.row_results)
+        return len(self.reductions) + (self.pivoted is not None) + sum(len(step.of_row) for step in steps)
 
     def describe(self) -> Iterator[str]:
         """Yields lines for a tree: a step each."""
@@ -120,17 +170,11 @@ class Tracer:
         value = trace(where, method, given)
         if not isinstance(value, Value):
             raise LaunchError(f"{where} is {value!r}: return an expression of the arguments")
-        value = _with_constants(value, self.known)
-        parts, _ = hoist(value, set(self.reductions), "")
-        found = Step(name, value, parts, hoist(value, set(self.reductions), f"{name} of row")[1], combine)
+        constants = {argument: Value("constant", constant=number) for argument, number in self.known.items() if number is not None}
+        value = substitute(value, {Value("argument", name=argument): number for argument, number in constants.items()})
+        found = Step.of(name, value, set(self.reductions), combine)
         if combine:
             self.known[name] = None
             self.reductions.append(name)
         return found
 
-
-def _with_constants(value: Value, known: dict[str, float | None]) -> Value:
-    """Returns the value with the constants among its arguments replaced by numbers."""
-    if value.op == "argument" and (number := known[value.name]) is not None:
-        return Value("constant", constant=number)
-    return Value(value.op, tuple(_with_constants(one, known) for one in value.operands), value.name, value.constant)

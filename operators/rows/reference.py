@@ -12,13 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from simgpu.hardware.dtypes import largest_value
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.error_model import Rounding, may_be_nan
-from simgpu.operators.expressions import evaluate
+from simgpu.operators.expressions import NUMPY, evaluate
+from simgpu.operators.rows.plan import chunk_elements
 from simgpu.operators.rows.problem import LIMIT, RowOperator
+from simgpu.operators.rows.program import PIVOT
 from simgpu.operators.running_error import ARITHMETIC, Bounded
 
 Wide = NDArray[np.float64]
 OWN = 2.0**-20  # relative to a bound: the float64 roundings of reference and analysis
 HALF = 0.5  # rounding to an integer
+WAVE = 64  # lanes
 
 
 @may_be_nan
@@ -65,17 +68,20 @@ def _definition(p: RowOperator, given: dict[str, Wide], columns: slice, arch: st
 
 
 @may_be_nan
-def rows_error_bound(problem: RowOperator, x: ArrayLike, arch: str = "gfx908", **more: ArrayLike) -> dict[str, Wide]:
+def rows_error_bound(
+    problem: RowOperator, x: ArrayLike, arch: str = "gfx908", streamed: bool = False, **more: ArrayLike
+) -> dict[str, Wide]:
     """Returns an elementwise bound on |kernel - float64 reference|, by operand, for any order of reductions without overflow.
 
-    Values are computed with running errors (`running_error`), sums with the errors of their summands, maxima with the largest of
-    them. Results are rounded to Y's type.
+    streamed: of a kernel that streams its rows (`RowProgram.streamed`). Values are computed with running errors (`running_error`),
+    sums with the errors of their summands, maxima with the largest of them. Results are rounded to Y's type.
 
     >>> from simgpu.operators import RmsNorm, reference
     >>> bool((reference.rows_error_bound(RmsNorm(2, 64), np.ones((2, 64)), gamma=np.ones(64))["Y"] < 1e-5).all())
     True
     """
     p, program = problem, problem.program(arch)
+    program = program.streamed if streamed else program
     given = {name: array.astype(np.float64) for name, array in p.own_arrays(X=x, **more).items()}
     of_element = dict(zip(p.elements, np.split(given["X"], p.parts, 1), strict=False)) | given
     numbers = np.arange(p.rows) // p.repeat
@@ -85,6 +91,10 @@ def rows_error_bound(problem: RowOperator, x: ArrayLike, arch: str = "gfx908", *
         known |= {name: Bounded.exact(of_element[name][columns]) for name in program.vectors}
         known |= {name: Bounded.exact(of_element[name][numbers, columns]) for name in program.tables}
         shape = p.rows, columns.stop - columns.start
+        if program.pivoted is not None:
+            first = WAVE * chunk_elements(p, WAVE)
+            value = evaluate(program.pivoted, {name: known[name].value[:, :first] for name in program.matrices}, NUMPY)
+            known[PIVOT] = Bounded.exact(value.mean(1, keepdims=True).astype(np.float32))
         for step in program.reductions:
             value = _all(evaluate(step.value, known, ARITHMETIC), shape)
             known[step.name] = value.sum() if step.combine == "sum" else value.maximum()

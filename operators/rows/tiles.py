@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan
 from simgpu.operators.rows.problem import RowOperator
+from simgpu.operators.rows.program import RowProgram
 
 LOAD_BYTES = 16  # the widest load of a lane
 WAVES = 4  # waves of a block whose waves have rows of their own
@@ -104,6 +106,12 @@ class RowPlan(RowDerivation):
         types = p.dtype if p.dtype_y == p.dtype else f"{p.dtype} to {p.dtype_y}"
         return f"{p.name} {p.rows}x{p.n} {types} on {d.name or d.arch}"
 
+    @cached_property
+    def program(self) -> RowProgram:
+        """Expressions of the kernel."""
+        whole = self.problem.program(self.descriptor.arch)
+        return whole if self.resident else whole.streamed
+
     @property
     def sizes(self) -> dict[str, int]:
         """Sizes that the policy decided, by name."""
@@ -138,7 +146,7 @@ class RowPlan(RowDerivation):
     @property
     def reads(self) -> int:
         """Number of times that X is read."""
-        return 1 if self.resident else self.problem.program(self.descriptor.arch).reads
+        return 1 if self.resident else self.program.reads
 
     @property
     def blocks(self) -> int:

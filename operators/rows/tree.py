@@ -98,6 +98,11 @@ class RowTree(RowRoot):
     lengths: ClassVar = {"rows": "rows", "n": "columns"}
 
     @property
+    def program(self) -> RowProgram:
+        """Expressions of the kernel."""
+        return self.derivation.program
+
+    @property
     def row_tiles(self) -> RowTiles:  # type: ignore[override]
         """Sizes of tiles, from the loops."""
         block = self.first()

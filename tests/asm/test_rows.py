@@ -161,8 +161,8 @@ HELD = [
     (Softmax(2, 150001, "f16"), "mi210", dict(reads=3)), (Hinge(3, 1003), "mi300x", {}),
 ]
 SPLIT = [
-    (LayerNorm(1, 100003, "f16"), "mi300x", 3), (RowSum(3, 70001), "mi355x", 2), (AddRmsNorm(2, 98305, "bf16"), "mi100", 2),
-    (Quantise(1, 90001, "f16"), "mi210", 2), (LayerNorm(4, 50279, "bf16"), "mi210", 3),
+    (LayerNorm(1, 100003, "f16"), "mi300x", 2), (RowSum(3, 70001), "mi355x", 2), (AddRmsNorm(2, 98305, "bf16"), "mi100", 2),
+    (Quantise(1, 90001, "f16"), "mi210", 2), (LayerNorm(4, 50279, "bf16"), "mi210", 2),
 ]
 
 
@@ -187,6 +187,34 @@ def test_rows_that_leave_cus_idle_are_shared_by_blocks() -> None:
         assert RowTree(RmsNorm(128, 128256, dtype), target).plan.parts == parts
     assert RowTree(LayerNorm(7, 125126, "f16"), "mi250x").plan.parts == 14, "98 of 110 CUs"
     assert RowTree(RmsNorm(16, 44695, "f16"), "mi300x").plan.resident, "a second launch takes longer"
+
+
+@pytest.mark.parametrize("where", ["everywhere", "first columns", "first element", "last element", "constant"])
+def test_a_streamed_norm_reads_twice_and_cancels_nothing(where: str) -> None:
+    """Rows whose mean is far from 0, or from the mean of their first columns: as right as one that is kept in registers."""
+    n = 20000
+    x = np.random.default_rng(0).standard_normal((2, n))
+    far = {"everywhere": slice(n), "first columns": slice(256), "first element": slice(1), "last element": slice(n - 1, n)}
+    x[:, far.get(where, slice(0))] += 1e4
+    x = (np.full((2, n), 0.1) if where == "constant" else x).astype(np.float32)
+    p, gpu, errors = LayerNorm(2, n), simgpu.Device("mi300x", check=True), []
+    gamma, beta = np.ones(n, np.float32), np.zeros(n, np.float32)
+    want = reference.rows(p, x, gpu.arch, gamma=gamma, beta=beta)["Y"]
+    for policy, reads in (("corrected", 1), ("published", 2)):
+        tree, y = RowTree(p, "mi300x", policy), gpu.empty((2, n), np.float32)
+        assert tree.plan.reads == reads
+        (run,) = asm.launch(asm.emit(tree), gpu, *map(gpu.upload, (x, gamma, beta)), y)
+        assert not run.findings
+        errors.append(np.abs(y.download() - want).max())
+    assert np.all(errors[1] <= reference.rows_error_bound(p, x, gpu.arch, True, gamma=gamma, beta=beta)["Y"])
+    assert errors[1] < (100 if where == "first columns" else 5) * max(errors[0], 1e-6)  # 1/f = 78 of the columns have the pivot
+
+
+def test_only_a_mean_and_squares_around_it_have_a_pivot() -> None:
+    for kind in KINDS:
+        program = kind(4, 64).program("gfx942")
+        assert (program.streamed is not program) == (kind is LayerNorm)
+        assert program.streamed.streamed is program.streamed
 
 
 @pytest.mark.parametrize(("problem", "target"), [
@@ -247,11 +275,12 @@ def test_mx_scales_and_elements_are_those_of_microscale() -> None:
 @settings(max_examples=examples(10))
 def test_every_level_computes_the_same_and_counts_as_in_closed_form(data: st.DataObject) -> None:
     p, target = data.draw(problems())
-    tree = RowTree(p, target)
+    tree = RowTree(p, target, data.draw(st.sampled_from(("corrected", "published"))))
     arrays = {name: np.random.default_rng(0).uniform(-1, 1, shape) for name, shape in p.read.items()}
     arrays = {name: array.astype(numpy_dtype(p.dtype)).astype(float) for name, array in arrays.items()}
     x, arch = arrays.pop("X"), tree.descriptor.arch
-    want, bound = reference.rows(p, x, arch, **arrays), reference.rows_error_bound(p, x, arch, **arrays)
+    want = reference.rows(p, x, arch, **arrays)
+    bound = reference.rows_error_bound(p, x, arch, not tree.plan.resident, **arrays)
     for level in ("device", "block", "warp", "atom"):
         for accumulate in ("f64", "problem"):
             visitor = operators.ComputeVisitor(level, accumulate)

@@ -235,6 +235,7 @@ CASES = [
     softmax(9, 700), softmax(2500, 64), softmax(12000, 12), softmax(3, 5000), softmax(2, 150000),
     transpose(70, 133), transpose(300, 41), columns(900, 70), columns(3000, 33, "maximum"),
     rows(RmsNorm(9, 701)), rows(LayerNorm(70, 63, "f16", "f32")), rows(LayerNorm(3, 5003)), rows(RmsNorm(2, 150001)),
+    rows(LayerNorm(2, 90001)),
     rows(Quantise(9, 701)), rows(Quantise(5, 1027, group=32)), rows(Quantise(2, 150001)), rows(MxQuantise(7, 330)),
     rows(RowSum(5, 1027, group=32)), rows(SiluMul(3, 8202)), rows(Rope(60, 64, heads=12)), rows(RowMax(9, 3000)),
     gemm(70, 60, 50), gemm(50, 33, 90, trans_a=True, batch=2), gemm(20, 30, 1500, trans_b=True, bias=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ def _workload(tree: RowTree, arch: str, inputs: Inputs) -> Workload:
         return lambda: make(p, arch=arch, **given)[name]
 
     result, *beside = p.written
-    want, bound = (of(result, make) for make in (reference.rows, reference.rows_error_bound))
-    others = (ExpectedOperand(order.index(name), of(name, reference.rows), of(name, reference.rows_error_bound)) for name in beside)
+    bounds = partial(reference.rows_error_bound, streamed=not tree.plan.resident)
+    want, bound = (of(result, make) for make in (reference.rows, bounds))
+    others = (ExpectedOperand(order.index(name), of(name, reference.rows), of(name, bounds)) for name in beside)
     return Workload(tuple(operands.values()), order.index(result), want, bound, lambda: None, beside=tuple(others))

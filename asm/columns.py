@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import Formula, log2, of
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE, buffer_at, new_buffer
-from simgpu.asm.parts.lanes import unpack_chunk, wave_number
+from simgpu.asm.parts.lanes import COMBINE, NEUTRAL, unpack_chunk, wave_number
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.columns import LOADS, WAVES, ColumnBlock, ColumnLane, Columns, ColumnWarp
 from simgpu.operators.tree import Visitor
 
 PARTS = "parts"  # scratch memory: a row of results for each part
-OPERATION = {"sum": ("v_add_f32", 0), "maximum": ("v_max_f32", -inf)}
 
 
 @emit.register(Columns)
@@ -36,7 +33,7 @@ class ColumnEmitter(Visitor):
         self.columns, self.element = len(root.axes["n"]), self.problem.element.bytes
         self.step = WAVES * self.rows_load
         self.words = max(1, self.chunk * self.element // WORD)
-        self.operation, self.neutral = OPERATION[self.problem.reduce]
+        self.operation, self.neutral = COMBINE[self.problem.reduce], NEUTRAL[self.problem.reduce]
         name = f"column_{self.problem.reduce}_{self.problem.dtype}_n{self.columns}_{self.lanes}_{source}"
         self.k = KernelBuilder(name, plan.descriptor.arch, WAVES * WAVEFRONT, plan=plan.resources)
 

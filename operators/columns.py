@@ -21,10 +21,11 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import POLICIES, expect_shape, one_of, positive_dimension, row_stride
-from simgpu.operators.compute import Array, Executor, WindowExecutor
+from simgpu.operators.compute import COMBINE, Array, Executor, WindowExecutor
 from simgpu.operators.error_model import UNIT_F32, gamma
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
+    BUFFER_BYTES,
     Constraint,
     Derivation,
     LdsArray,
@@ -40,14 +41,11 @@ from simgpu.operators.traffic import Counters, block_counters
 from simgpu.operators.tree import Axes, Extent, TileNode, TileRoot, View
 
 TYPES = ("f32", "f16", "bf16")
-# Reduction -> its neutral element, numpy's function for it.
-REDUCE: dict[str, tuple[float, np.ufunc]] = {"sum": (0.0, np.add), "maximum": (-np.inf, np.fmax)}
 LOAD_BYTES = 16
 WAVES = 4
 LOADS = 8  # loads of a lane in flight
 BLOCKS = 2  # a CU
 MERGE_LANES = 8
-_MOST_BYTES = 1 << 31  # limit for what one buffer spans
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class ColumnProblem:
             object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
         object.__setattr__(self, "dtype", dtype(self.dtype).name)
         one_of("dtype", self.dtype, TYPES)
-        one_of("reduction", self.reduce, tuple(REDUCE))
+        one_of("reduction", self.reduce, tuple(COMBINE))
         object.__setattr__(self, "ldx", row_stride("ldx", self.ldx, self.n))
 
     @property
@@ -171,9 +169,9 @@ def plan_columns(problem: ColumnProblem, descriptor: HardwareDescriptor, policy:
         wanted = max(1, BLOCKS * d.num_cus // -(-k // shared))
         rows = max(LOADS * step, -(-p.m // wanted))
     rows = -(-rows // step) * step
-    rows = max(step, min(rows, _MOST_BYTES // (p.ldx * p.element.bytes) // (2 * step) * step))  # type: ignore[operator]
-    if (rows + LOADS * step) * p.ldx * p.element.bytes >= _MOST_BYTES:  # type: ignore[operator]
-        limit = _MOST_BYTES // ((1 + LOADS) * step * p.element.bytes)
+    rows = max(step, min(rows, BUFFER_BYTES // (p.ldx * p.element.bytes) // (2 * step) * step))  # type: ignore[operator]
+    if (rows + LOADS * step) * p.ldx * p.element.bytes >= BUFFER_BYTES:  # type: ignore[operator]
+        limit = BUFFER_BYTES // ((1 + LOADS) * step * p.element.bytes)
         raise LaunchError(f"ldx = {p.ldx}: a block's rows must stay below 2^31 bytes, so ldx < {limit}")
     words = max(1, v * p.element.bytes // 4)
     registers = (
@@ -288,7 +286,7 @@ class ColumnExecutor(WindowExecutor, Executor, root=Columns):
         """Returns y (1,n)."""
         p, kind = tree.problem, self.kind("f32")
         tree.plan.check()
-        neutral, self._reduce = REDUCE[p.reduce]
+        neutral, self._reduce = COMBINE[p.reduce]
         self._x, self._y = expect_shape("X", x, (p.m, p.n)).astype(kind), np.full((1, p.n), neutral, kind)
         self.counters = block_counters(tree)
         self.visit_tile(tree)
@@ -314,7 +312,7 @@ def columns(problem: ColumnProblem, x: ArrayLike) -> NDArray[np.float64]:
     array([[4., 6.]])
     """
     wide = expect_shape("X", x, (problem.m, problem.n)).astype(np.float64)
-    return np.asarray(REDUCE[problem.reduce][1].reduce(wide, axis=0, keepdims=True))
+    return np.asarray(COMBINE[problem.reduce][1].reduce(wide, axis=0, keepdims=True))
 
 
 def columns_error_bound(problem: ColumnProblem, x: ArrayLike) -> NDArray[np.float64]:

@@ -16,6 +16,8 @@ from simgpu.operators.traffic import Counters
 from simgpu.operators.tree import Node, View, Visitor
 
 Array = NDArray[Any]
+# Combination of elements -> its neutral element, numpy's function for it.
+COMBINE: dict[str, tuple[float, np.ufunc]] = {"sum": (0.0, np.add), "maximum": (-np.inf, np.fmax)}
 
 
 class Executor(Visitor):

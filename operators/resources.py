@@ -13,6 +13,7 @@ from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.operators.levels import Level, Nest
 
 WIDEST = 16  # bytes of a lane's widest access to memory or LDS
+BUFFER_BYTES = 1 << 31  # limit for what one buffer spans
 DS_REACH = 1 << 16  # range in bytes of an LDS instruction's own offset: 16 bits (LLVM, all four targets)
 RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, after a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
 WIDTH = 80  # columns of plans and trees as text

@@ -20,6 +20,7 @@ from simgpu.operators.expressions import NUMPY
 
 ULP = 2 * UNIT_F32
 SMALLEST_NORMAL = 2.0**-126
+OWN = 2.0**-20  # relative to a bound: the float64 roundings of reference and analysis
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Bounded:
     def size(self) -> Array:
         """Bound on the kernel's magnitude."""
         return np.abs(self.value) + self.error
+
+    @property
+    def final_error(self) -> Array:
+        """Bound with the float64 roundings of the reference and of the analysis."""
+        return self.error * (1 + OWN) + OWN * UNIT_F32 * self.size
 
     def sum(self) -> Bounded:
         """Returns sums along the last axis, kept, for any order of additions in f32."""

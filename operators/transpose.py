@@ -24,6 +24,7 @@ from simgpu.operators.arguments import POLICIES, expect_shape, one_of, positive_
 from simgpu.operators.compute import Array, Executor, WindowExecutor
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
+    BUFFER_BYTES,
     Constraint,
     Derivation,
     RegisterRange,
@@ -40,7 +41,6 @@ TYPES = ("f32", "f16", "bf16", "fp8", "bf8", "i8", "i32")
 LOAD_BYTES = 16
 SIDE = 8  # lanes of a wave on each side of its tile
 WAVES = 4  # waves of a block, side by side along n
-_MOST_BYTES = 1 << 31  # limit for what one buffer spans
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def plan_transpose(problem: TransposeProblem, descriptor: HardwareDescriptor, po
         v //= 2
     side_m, side_n = _side(p.m, v, sides[0]), _side(p.n, v, sides[1])
     spanned = p.element.bytes * max(p.ldx * side_m, p.ldy * WAVES * side_n) * v  # type: ignore[operator]
-    if spanned >= _MOST_BYTES:
+    if spanned >= BUFFER_BYTES:
         raise LaunchError(f"transpose {p.m}x{p.n}: a tile's rows span {spanned} bytes; use strides below 2^31 bytes a tile")
     words = max(1, v * p.element.bytes // 4)
     registers = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 
 from simgpu.asm.builder.formula import integer, of
 from simgpu.asm.builder.kernel import WAVEFRONT
@@ -12,15 +11,13 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.expressions import COMPARING, Computation
-from simgpu.asm.parts.lanes import lane_number, lanes_reduce, unpack_chunk
+from simgpu.asm.parts.lanes import COMBINE, NEUTRAL, lane_number, lanes_reduce, unpack_chunk
 from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.expressions import Value, arguments, operations
 from simgpu.operators.rows.program import PIVOT, Step
 
-COMBINE = {"sum": "v_add_f32", "maximum": "v_max_f32"}
-NEUTRAL = {"sum": 0, "maximum": -inf}
 MANTISSA_BITS = 23  # of an f32
 Registers = Mapping[str, Reg]
 

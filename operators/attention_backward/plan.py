@@ -29,6 +29,7 @@ from simgpu.operators.attention_backward.problem import AttentionBackwardProblem
 from simgpu.operators.attention_backward.tiles import SIDES, WAVES, GradientPlan, moved_tiles, padded_width
 from simgpu.operators.levels import Level, Nest
 from simgpu.operators.resources import (
+    BUFFER_BYTES,
     LdsArray,
     RegisterRange,
     ResourcePlan,
@@ -43,7 +44,6 @@ FRAGMENTS = 8  # of 6 and 8, the number with which a step's barrier and LDS read
 TEMPORARIES = 8
 ALIGNMENT = 4  # registers that ranges which begin at even ones may leave free
 ATOMS, STEPS, STAGES = (4, 3, 2, 1), (32, 16), (2, 1)  # what a plan chooses from, the largest first
-_MOST_BYTES = 1 << 31  # limit for what one buffer spans
 _MOST_ROWS = 1 << 24  # limit of a row's number in products of 24 bits
 
 
@@ -89,7 +89,7 @@ def plan_gradient(problem: AttentionBackwardProblem, descriptor: HardwareDescrip
     if (atom.m, atom.n, atom.blocks) != (ATOM, ATOM, 1):
         raise TargetError(f"attention_backward in {p.dtype} needs a matrix instruction of {ATOM}x{ATOM}, not {atom.mnemonic}")
     longest, width = max(p.lq, p.lk) + WAVES * ATOM * ATOMS[0], max(p.d, p.dv)
-    if longest * width * 4 >= _MOST_BYTES or longest >= _MOST_ROWS:
+    if longest * width * 4 >= BUFFER_BYTES or longest >= _MOST_ROWS:
         raise LaunchError(f"attention_backward: a head of {max(p.lq, p.lk)} rows spans too many bytes for a buffer: use fewer rows")
     fitting = gradient_plans(p, d, side, policy)
     smallest = _plan(p, d, side, policy, (ATOMS[-1], STEPS[-1], STAGES[-1]))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators.conv2d.cost import conv2d_reduction, step_clocks
 from simgpu.operators.conv2d.tiles import Conv2dPlan
+from simgpu.operators.gemm.limits import CONSTANTS
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
@@ -25,7 +26,6 @@ from simgpu.operators.resources import (
 # The work-item; load, write and read addresses of the filter; write, last write and read addresses of the halo.
 _ADDRESS_VGPRS = 7
 _TEMPORARY_VGPRS = 1
-_CONSTANTS = {"gelu": 8, "silu": 1}  # constants of an activation in f32
 
 
 def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
@@ -41,7 +41,7 @@ def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
     if not p.plain and not plan.second_pass:
         words, narrow = dtype(p.gemm.epilogue_type).registers, p.scale_c != 1
         arguments += 2 * p.bias + words * (p.alpha != 1) + narrow + 2 * (p.bias or p.alpha != 1 or narrow)
-        more["epilogue"] = 4 * p.bias + _CONSTANTS.get(p.activation, 0) + rounding_sgprs(p.dtype_c, plan.descriptor.arch)
+        more["epilogue"] = 4 * p.bias + CONSTANTS.get(p.activation, 0) + rounding_sgprs(p.dtype_c, plan.descriptor.arch)
     return scalar_ranges(arguments=arguments, buffers=12, lane_masks=6, coordinates_and_counters=8, temporaries=4, **more)
 
 

@@ -15,9 +15,7 @@ from simgpu.operators.gemm.epilogue import GemmArrays, epilogue, op
 from simgpu.operators.gemm.leaves import ELEMENT, PRODUCT
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.reference import bound_after_activation, gemm_error_bound, limit
-from simgpu.operators.running_error import ARITHMETIC, Bounded
-
-OWN = 2.0**-20  # relative to a bound: the float64 roundings of reference and analysis
+from simgpu.operators.running_error import ARITHMETIC, OWN, Bounded
 
 
 @may_be_nan

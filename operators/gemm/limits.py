@@ -71,7 +71,7 @@ _SELECTORS = {1: 4, 2: 2}  # for an operand that is transposed on its way, by by
 LINE_TYPES = ("f32", "f64")
 # Registers of leaves in the largest tiles: a lane has at most eight loads of A, of at most two places in k.
 MOST_LOADS, MOST_PLACES = 8, 2
-_CONSTANTS = {"gelu": 8, "silu": 1}  # constants of an activation
+CONSTANTS = {"gelu": 8, "silu": 1}  # constants of an activation in f32
 
 
 @dataclass(frozen=True)
@@ -354,7 +354,7 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
         loaded = len(problem.leaves.matrices) + len(problem.leaves.vectors)
         pointers += 2 * (loaded + columns_read)
         loop["leaves"] = 4 * loaded + ALIGNMENT_SGPRS + rounding_sgprs(problem.dtype, descriptor.arch)
-    constants = _CONSTANTS.get(GATES.get(problem.activation, problem.activation), 0)
+    constants = CONSTANTS.get(GATES.get(problem.activation, problem.activation), 0)
     constants += rounding_sgprs(problem.dtype_c, descriptor.arch)
     columns = t.warp_n // atom.n
     adjacent = min(columns & -columns, 16 // dtype(problem.accumulator).bytes)  # columns of a lane that it stores at once

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.compute import Array, Executor
+from simgpu.operators.compute import COMBINE, Array, Executor
 from simgpu.operators.expressions import NUMPY, Value, evaluate
 from simgpu.operators.levels import Level
-from simgpu.operators.rows.program import COMBINE, PIVOT, Step
+from simgpu.operators.rows.program import PIVOT, Step
 from simgpu.operators.rows.tree import RowBlock, RowLoad, RowTree, RowWarp
 from simgpu.operators.traffic import Counters, block_counters
 from simgpu.operators.tree import View

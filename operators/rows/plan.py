@@ -29,6 +29,7 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level, Nest
 from simgpu.operators.resources import (
+    BUFFER_BYTES,
     Constraint,
     LdsArray,
     RegisterRange,
@@ -53,7 +54,6 @@ BUSY_WAVES = 4  # waves of a SIMD with which some load while others compute
 SHORT_LANES = 32  # most lanes of rows that share a load
 _ADDRESSES = 7  # VGPRs: lane, column, offset, and what reductions need: scratch, elements left out, neutral element
 _ROUNDS = 4  # most rounds of blocks that are tried for few rows
-_MOST_BYTES = 1 << 31  # limit for a row
 
 
 def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str = "corrected", chunk: int = 0) -> RowPlan:
@@ -70,7 +70,7 @@ def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str 
     one_of("policy", policy, POLICIES)
     require_narrow(p.dtype_y, d)
     for name, kind in (("ldx", p.element), ("ldy", p.element_y)):
-        limit = _MOST_BYTES // kind.bytes
+        limit = BUFFER_BYTES // kind.bytes
         if getattr(p, name) >= limit:
             raise LaunchError(f"{name} = {getattr(p, name)}: a row must stay below 2^31 bytes, so {name} < {limit}")
     lanes = d.wavefront_size

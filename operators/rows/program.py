@@ -9,13 +9,9 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-import numpy as np
-
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.expressions import Value, arguments, hoist, maximum, operations, substitute, trace
 
-# Combination of elements -> its neutral element, numpy's function for it.
-COMBINE: dict[str, tuple[float, np.ufunc]] = {"sum": (0.0, np.add), "maximum": (-np.inf, np.fmax)}
 # Combination of scores to a state: their maximum m, and delta, the sum of exp(score - m) (`operators.softmax.state`).
 EXPONENTIALS = "exponentials"
 PIVOT = "pivot"  # a number near a row's mean, as an argument

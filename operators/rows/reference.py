@@ -19,7 +19,6 @@ from simgpu.operators.rows.program import PIVOT
 from simgpu.operators.running_error import ARITHMETIC, Bounded
 
 Wide = NDArray[np.float64]
-OWN = 2.0**-20  # relative to a bound: the float64 roundings of reference and analysis
 HALF = 0.5  # rounding to an integer
 WAVE = 64  # lanes
 
@@ -103,7 +102,7 @@ def rows_error_bound(
             found[step.name].append(_rounded_bound(p.dtype_y, arch, value))
         for step in program.row_results:
             value = _all(evaluate(step.value, known, ARITHMETIC), (p.rows, 1))
-            found[step.name].append(value.error * (1 + OWN) + OWN * 2.0**-24 * value.size)
+            found[step.name].append(value.final_error)
     whole = {name: np.concatenate(parts, 1) for name, parts in found.items()}
     halves = [whole[name] for name in p.results] if p.parts_y > 1 else []
     named = {"Y": np.concatenate(halves, 1)} if halves else {"Y" if name == "y" else name: whole[name] for name in p.results}
@@ -124,7 +123,7 @@ def _limit(kind: str, arch: str, x: Wide) -> Wide:
 
 def _rounded_bound(kind: str, arch: str, one: Bounded) -> Wide:
     """Returns the bound after rounding to a type."""
-    error = one.error * (1 + OWN) + OWN * 2.0**-24 * one.size
+    error = one.final_error
     if kind == "f32":
         return np.asarray(error)
     return np.asarray(error + HALF) if kind == "i8" else Rounding.of(kind, arch).bound(one.value, error)

@@ -39,6 +39,7 @@ from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, s
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
+    BUFFER_BYTES,
     Constraint,
     LdsArray,
     RegisterRange,
@@ -69,7 +70,6 @@ _ROUNDS = 4  # most rounds of blocks that are tried for a split: from four on, e
 EXP_SGPRS = 32  # constants of the exponential in f64, which a kernel keeps (asm.parts.activation_f64.OF_EXP)
 # For an element: 23 of the exponential, two that keep its NaN, difference, scale, maximum, sum, factor, and addresses.
 F64_INSTRUCTIONS = 31
-_MOST_BYTES = 1 << 31  # limit for a row, so that a raw buffer can hold it
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,8 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
     """
     p, d = problem, descriptor
     one_of("policy", policy, POLICIES)
-    if p.n * p.element.bytes >= _MOST_BYTES:
-        raise LaunchError(f"n = {p.n}: a row must stay below 2^31 bytes, so n < {_MOST_BYTES // p.element.bytes}")
+    if p.n * p.element.bytes >= BUFFER_BYTES:
+        raise LaunchError(f"n = {p.n}: a row must stay below 2^31 bytes, so n < {BUFFER_BYTES // p.element.bytes}")
     waves_row, packing = keeping(p, d) if policy == "corrected" else (0, 1)
     split = _split(p, d) if policy == "corrected" else 1
     kept, shared = kept_and_shared(p, d, split, packing)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from simgpu import asm, operators
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import ColumnProblem, Columns, reference
-from simgpu.operators.columns import REDUCE, TYPES
+from simgpu.operators.columns import TYPES
+from simgpu.operators.compute import COMBINE
 from simgpu.operators.traffic import block_counters
 from tests.support.exhaustive import examples
 from tests.support.operator_case import assert_right_in_checked_mode
@@ -22,7 +23,7 @@ BOARDS = ("mi100", "mi210", "mi300x", "mi355x")
 def problems(draw: st.DrawFn) -> tuple[ColumnProblem, str]:
     n = max(1, int(2 ** draw(st.floats(0, 11))) + draw(st.integers(-1, 1)))
     m = draw(st.integers(1, max(1, min(3000, 200000 // n))))
-    kind, reduce = draw(st.sampled_from(TYPES)), draw(st.sampled_from(tuple(REDUCE)))
+    kind, reduce = draw(st.sampled_from(TYPES)), draw(st.sampled_from(tuple(COMBINE)))
     return ColumnProblem(m, n, kind, n + draw(st.integers(0, 9)), reduce), draw(st.sampled_from(BOARDS))
 
 

@@ -107,14 +107,17 @@ def _view(name: str, tensor: Any, label: str) -> HostSpan:
         low, high = np.lib.array_utils.byte_bounds(tensor)
         return HostSpan(tensor.ctypes.data, low, high if tensor.size else low, tensor.flags.writeable, label)
     holder = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor
+    with plain_torch():
+        place = getattr(holder, "device", "cpu")
+    kind = getattr(place, "type", str(place))
+    if kind == "meta":
+        raise Unreachable(f"{name} is a meta tensor, which has no elements: make it on the GPU")
     pointer, shape = int(tensor.data_ptr()), tuple(tensor.shape)
     if getattr(holder, MARK, GPU) == HOST and (pointer or all(shape)):  # an empty tensor's null pointer is valid on a GPU
         # Triton's words come first: tests look for them.
         said = f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name} is in host memory"
         raise Unreachable(f"{said}, which a GPU cannot reach: move it there, as by .cuda()")
-    with plain_torch():
-        place = getattr(holder, "device", "cpu")
-    if getattr(place, "type", str(place)) not in ("cpu", ""):
+    if kind not in ("cpu", ""):
         raise LaunchError(f"{name} is a tensor on {place}: a simulated kernel needs it on the CPU")
     size = int(tensor.element_size())
     reaches = [(extent - 1) * stride * size for extent, stride in zip(shape, tensor.stride(), strict=True)]

@@ -157,6 +157,8 @@ def test_a_sampled_benchmark_computes_no_products(dtype: Any, monkeypatch: Any) 
 def test_kernels_refuse_host_tensors_as_triton_does() -> None:
     with pytest.raises(ValueError, match=r"accessed from Triton \(cpu tensor\?\): argument x is in host memory.*\.cuda\(\)"):
         double(torch.arange(10.0))
+    with pytest.raises(ValueError, match="argument x is a meta tensor, which has no elements"):
+        double(torch.empty(10, device="meta"))
     pinned, out = torch.arange(10.0).pin_memory(), torch.empty(10, device="cuda")
     kernels.vector_add[(1,)](pinned, pinned, out, 10, BLOCK=64)
     assert pinned.is_pinned() and torch.equal(out.cpu(), 2 * pinned)

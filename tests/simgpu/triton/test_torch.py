@@ -70,7 +70,7 @@ def test_addresses_in_place_of_tensors() -> None:
 
 
 def test_a_tensor_elsewhere_is_refused() -> None:
-    with simgpu.triton.device("mi300x"), pytest.raises(simgpu.LaunchError, match="argument x is a tensor on meta"):
+    with simgpu.triton.device("mi300x"), pytest.raises(simgpu.LaunchError, match="argument x is a meta tensor"):
         kernels.vector_add[(1,)](torch.empty(4, device="meta"), torch.ones(4), torch.ones(4), 4, BLOCK=128)
 
 

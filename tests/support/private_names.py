@@ -31,11 +31,11 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
         "cuda.memory._record_memory_history", "cuda.memory._snapshot",
     ),
     "tracers' tensors: their classes, and the devices that they and PyTorch's C++ report": (
-        "_is_functional_tensor", "_subclasses.fake_tensor.FakeTensor", "_subclasses.fake_tensor.FakeTensor.__torch_dispatch__",
+        "_subclasses.fake_tensor.FakeTensor", "_subclasses.fake_tensor.FakeTensor.__torch_dispatch__",
         "_subclasses.fake_tensor.FakeTensor._find_common_device", "_subclasses.fake_tensor.FakeTensorConverter",
         "_subclasses.fake_tensor.FakeTensorConverter.from_real_tensor", "_subclasses.fake_tensor.FakeTensorMode",
         "_subclasses.fake_tensor.FakeTensorMode.avoid_device_init",
-        "_subclasses.fake_tensor._DISPATCH_META_HANDLERS", "_subclasses.functional_tensor.FunctionalTensor",
+        "_subclasses.fake_tensor.FakeTensorMode.__torch_dispatch__", "_subclasses.functional_tensor.FunctionalTensor",
     ),
     "Dynamo and Inductor: a call of them for a graph, tables of devices, caches, threads, the timer": (
         "_dynamo.device_interface.get_interface_for_device", "_dynamo.device_interface.register_interface_for_device",
@@ -45,7 +45,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
         "_inductor.runtime.hints.DeviceProperties", "_inductor.runtime.hints.DeviceProperties.create", "_inductor.utils",
     ),
     "modes: their class, the stacks, and a switch": (
-        "_C._EnableTorchFunction", "overrides._get_current_function_mode_stack", "utils._device._device_constructors",
+        "_C._EnableTorchFunction", "overrides._get_current_function_mode_stack",
         "utils._python_dispatch.TorchDispatchMode", "utils._python_dispatch._get_current_dispatch_mode_stack",
     ),
     "operators that PyTorch writes as simpler ones": ("_decomp.get_decompositions",),

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch.compiler import is_dynamo_compiling
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, has_torch_function
-from torch.utils._device import _device_constructors
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, get_ignored_functions, has_torch_function
 
 from simgpu.tools.torch import dlpack
 from simgpu.tools.torch.cuda import autocast, estimates, memory, traced
@@ -43,9 +42,30 @@ from simgpu.tools.torch.places import (
 from simgpu.triton.driver import active_driver
 
 with torch.device("meta"):
-    _DefaultDevice = type(_get_current_function_mode_stack()[-1])  # PyTorch's mode of a chosen device
+    _META = _get_current_function_mode_stack()[-1]
+_DefaultDevice = type(_META)  # PyTorch's mode of a chosen device
 _GPUS = ("cuda", "hip")
 _CPU = torch.device("cpu")
+
+
+class _GetsDevice:
+    """A stand-in that equals a function: a call returns whether PyTorch's mode adds a device."""
+
+    def __init__(self, func: Any) -> None:
+        self._func = func
+
+    def __hash__(self) -> int:
+        return hash(self._func)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._func == other)
+
+    def __call__(self, **given: Any) -> bool:
+        return "device" in given
+
+
+# Functions that make tensors on the chosen device.
+_CONSTRUCTORS = frozenset(func for func in get_ignored_functions() if _META.__torch_function__(_GetsDevice(func), ()))
 
 
 def is_gpu(value: Any) -> bool:
@@ -203,7 +223,7 @@ class CudaOnHost(TorchFunctionMode):
             sent["device"] = _CPU
         if func is torch.Tensor.to and len(positions) > 1 and type(positions[1]) is int:
             positions[1] = _CPU
-        if func in _device_constructors() and sent.get("device") is None and is_gpu(_default_device()):
+        if func in _CONSTRUCTORS and sent.get("device") is None and is_gpu(_default_device()):
             sent["device"] = _CPU
         if size := _bytes_of_result(func, positions, sent, place):
             at = common((*args, *given.values())) if place is None else place
@@ -231,7 +251,7 @@ class CudaOnHost(TorchFunctionMode):
 
 def _bytes_of_result(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place | None) -> int:
     """Returns the bytes that a function will allocate for its result; 0 if that is unknown or not large."""
-    makes = func in _device_constructors()
+    makes = func in _CONSTRUCTORS
     if not makes and func not in _MOVES:
         return estimates.bytes_to_compute(func, args, given)
     if place is None or not on_gpu(place):
@@ -272,7 +292,7 @@ def _requested_place(func: Callable[..., Any], args: Sequence[Any], given: Mappi
         named = other if named is None else named
     elif named is None and isinstance(func, OVERLOAD):  # its Python functions may take a device by its position
         named = next((arg for arg in args if isinstance(arg, torch.device)), None)
-    elif named is None and func in _device_constructors() and is_gpu(_default_device()):
+    elif named is None and func in _CONSTRUCTORS and is_gpu(_default_device()):
         return gpu_named(_default_device())
     if place := gpu_named(named):
         return place

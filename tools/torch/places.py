@@ -95,7 +95,7 @@ def common(values: Iterable[Any]) -> Place:
     return next((place for place in places if place != GPU), current_place()) if places else HOST
 
 
-def _has_memory(storage: torch.UntypedStorage) -> bool:
+def has_memory(storage: torch.UntypedStorage) -> bool:
     """False for the substitutes that PyTorch's tracers have for a storage."""
     try:
         return storage.data_ptr() != 0
@@ -106,7 +106,7 @@ def _has_memory(storage: torch.UntypedStorage) -> bool:
 def mark_storage(storage: torch.UntypedStorage, place: Place) -> torch.UntypedStorage:
     """Marks a storage and returns it; counts it if it is a GPU's, whose number is in the place."""
     setattr(storage, MARK, place)
-    counts = on_gpu(place) and _has_memory(storage)
+    counts = on_gpu(place) and has_memory(storage)
     setattr(storage, _COUNTED, CountedStorage(storage.nbytes(), device_at(place).index) if counts else None)
     return storage
 

@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._subclasses.fake_tensor import _DISPATCH_META_HANDLERS, FakeTensor, FakeTensorConverter, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 _GPU = "cuda"
@@ -20,7 +20,7 @@ _CPU = torch.device("cpu")
 _NUMBERS = (bool, int, float, complex)
 _ASKED = torch.ops.prim.device.default  # PyTorch's C++ calls it for the device of a tensor
 _dispatch: Any = FakeTensor.__torch_dispatch__
-_handle = _DISPATCH_META_HANDLERS[_ASKED]
+_dispatch_in_mode = FakeTensorMode.__torch_dispatch__
 _common: Any = FakeTensor._find_common_device
 _converted = FakeTensorConverter.from_real_tensor
 
@@ -39,12 +39,13 @@ def _reported_device(device: torch.device) -> torch.device:
     return _CPU if device.type == _GPU else device
 
 
-def _device(args: Sequence[Any]) -> torch.device:
-    return _reported_device(_handle(args))
-
-
 def _dispatch_reported(_cls: type, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
     result = _dispatch(func, types, args, kwargs or {})
+    return _reported_device(result) if func is _ASKED else result
+
+
+def _dispatch_mode_reported(mode: FakeTensorMode, func: Any, *args: Any, **options: Any) -> Any:
+    result = _dispatch_in_mode(mode, func, *args, **options)
     return _reported_device(result) if func is _ASKED else result
 
 
@@ -85,8 +86,8 @@ def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]
             (FakeTensor, "_find_common_device", staticmethod(_of_all)),
             (FakeTensorMode, "avoid_device_init", True),  # builds with CUDA would move a list's numbers to a GPU
             (FakeTensor, "__torch_dispatch__", classmethod(_dispatch_reported)),
+            (FakeTensorMode, "__torch_dispatch__", _dispatch_mode_reported),
             (FakeTensorConverter, "from_real_tensor", convert_pretended),
         ):
             stack.enter_context(mock.patch.object(owner, name, function))
-        stack.enter_context(mock.patch.dict(_DISPATCH_META_HANDLERS, {_ASKED: _device}))
         yield

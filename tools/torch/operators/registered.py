@@ -31,12 +31,14 @@ from simgpu.tools.torch.places import (
     Place,
     common,
     device_at,
+    has_memory,
     has_several_gpus,
     mark,
     mark_new,
     mark_of,
     on_gpu,
     place_of,
+    storage_of,
     tensors_in,
     wraps,
 )
@@ -341,7 +343,10 @@ def _gpus_of(tensors: Iterable[torch.Tensor]) -> list[Place]:
 
 def _is_traced(tensor: torch.Tensor) -> bool:
     """True if a tensor has no elements, as those of PyTorch's tracers."""
-    return tensor.is_meta or isinstance(tensor, (FakeTensor, FunctionalTensor)) or torch._is_functional_tensor(tensor)
+    if tensor.is_meta or isinstance(tensor, (FakeTensor, FunctionalTensor)):
+        return True
+    storage = None if wraps(tensor) else storage_of(tensor)
+    return storage is not None and not has_memory(storage) and tensor.numel() > 0
 
 
 def kernels_of_the_gpu(

@@ -30,6 +30,7 @@ from torch.fx import GraphModule, Node
 from simgpu.machine.compiling.helpers import hardware_threads
 from simgpu.tools.torch.cuda import autocast, generators, streams
 from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, pretend_gpu, run_pretended
+from simgpu.tools.torch.operators.registered import KernelsOfTheGpu
 from simgpu.tools.torch.places import on_gpu, place_of
 from simgpu.triton.driver import active_driver
 
@@ -180,6 +181,7 @@ def inductor() -> Iterator[None]:
         for owner, name, answer in (
             (compile_fx, "compile_fx", _compile_graph),
             (CudaOnHost, "answer", torch.compiler.disable(CudaOnHost.answer)),
+            (KernelsOfTheGpu, "__torch_dispatch__", torch.compiler.disable(KernelsOfTheGpu.dispatch)),
             (ast, "parse", _parse_alone),
             (AsyncCompile, "process_pool", staticmethod(_compilers)),
             (type(benchmarker), "benchmark_gpu", staticmethod(_modelled_ms)),

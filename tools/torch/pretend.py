@@ -49,6 +49,7 @@ from simgpu.triton.driver import SimDriver, active_driver
 from simgpu.triton.tensors import plain_torch
 
 _AS_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "HIP": "CPU", "AutogradHIP": "AutogradCPU"}
+_PYTORCH_S = ("aten", "_native")  # libraries of PyTorch's own operators
 _EVERYWHERE = "CompositeExplicitAutograd"  # the key of `torch.library.custom_op` without types of devices
 
 
@@ -94,7 +95,7 @@ def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., An
         decompose = _overload(operator).decompose
         _impl(library, op_name, _or_else(fn, decompose), _AS_CPU[key], **options)
     elif _AS_CPU[key] == "CPU":
-        if library.ns == "aten" and (getattr(fn, "__module__", None) or "").startswith("torch."):
+        if library.ns in _PYTORCH_S and (getattr(fn, "__module__", None) or "").startswith("torch."):
             return
         kernel = _with_keys(fn) if options.get("with_keyset") else fn
         library._registration_handles.append(REGISTERED.add(operator, kernel))

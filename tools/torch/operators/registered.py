@@ -71,6 +71,11 @@ class Registrations:
     def __contains__(self, operator: str) -> bool:
         return operator in self._kernels
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Operators with kernels."""
+        return tuple(self._kernels)
+
     def get(self, operator: str) -> Callable[..., Any] | None:
         """Returns the kernel registered last."""
         found = self._kernels.get(operator)
@@ -130,9 +135,8 @@ class KernelsOfTheGpu(TorchDispatchMode):
         self._host = host
         self._composing: list[str] = []  # names of operators, while others that they are composed of come here
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def dispatch(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Computes an operator: PyTorch calls this method as `__torch_dispatch__`."""
         given = dict(kwargs or {})
         traced = any(map(_is_traced, tensors_in((*args, *given.values()))))
         if not isinstance(func, OVERLOAD):  # an operator of higher order
@@ -281,6 +285,10 @@ class KernelsOfTheGpu(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         return func(*args, **given)  # PyTorch's own error
+
+
+# PyTorch wraps such a method of a class's own in `torch.compiler.disable`: 2 s of imports, and some microseconds a call.
+KernelsOfTheGpu.__torch_dispatch__ = KernelsOfTheGpu.dispatch  # type: ignore[method-assign]
 
 
 def _modes_of_the_program(traced: bool) -> Sequence[TorchDispatchMode]:

@@ -163,8 +163,20 @@ def _array(tensor: torch.Tensor, dtype: Any = None) -> Any:
     return array if dtype is None else array.astype(dtype, copy=False)
 
 
-# A tensor's properties that depend on its place.
+# Properties that depend on no place, and are no tensors: PyTorch's own answers.
+_PLACELESS = (
+    *(getattr(torch.Tensor, name).__get__ for name in (
+        "dtype", "shape", "ndim", "layout", "requires_grad", "is_leaf", "itemsize", "nbytes", "is_sparse", "is_meta",
+    )),
+    *(getattr(torch.Tensor, name) for name in (
+        "size", "stride", "dim", "numel", "element_size", "storage_offset", "data_ptr", "untyped_storage", "is_contiguous",
+        "is_floating_point", "is_complex",
+    )),
+    torch.is_floating_point, torch.is_complex, torch.numel,
+)  # fmt: skip
+# What a tensor's properties answer, and such functions.
 _ANSWERS: dict[Any, Callable[..., Any]] = {
+    **{func: func for func in _PLACELESS},
     torch.Tensor.device.__get__: _device,
     torch.Tensor.is_cuda.__get__: lambda tensor: on_gpu(place_of(tensor)),
     torch.Tensor.is_cpu.__get__: lambda tensor: not on_gpu(place_of(tensor)),

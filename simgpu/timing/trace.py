@@ -10,7 +10,7 @@ import numpy as np
 
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import CodeColumns
-from simgpu.timing.native.numbers import enter, enter_parts
+from simgpu.timing.native.numbers import enter
 from simgpu.timing.native.state import ATOMIC, STORE
 from simgpu.timing.native.streams import COUNT, FIELDS, FIRST, walk_all
 
@@ -166,12 +166,7 @@ def distinct_of_parts(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarra
     >>> distinct_of_parts(np.array([7, 3, 7, 3, 9]), np.array([0, 3, 5]))
     (array([7, 3, 3, 9]), array([0, 2, 4]))
     """
-    values, bits, part = np.ascontiguousarray(values), 6, 0
-    known, ends = np.empty_like(values), np.zeros(len(bounds), np.int64)
-    while part + 1 < len(bounds):
-        part = enter_parts(values, bounds, np.full(1 << bits, -1, np.int32), bits, known, ends, part) or 0
-        bits += 2
-    return known[: ends[-1]], ends
+    return _number_parts(values, bounds)[1:]
 
 
 def number_values(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -184,9 +179,15 @@ def number_values(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     >>> number_values(np.array([7, 3, 7, 9], np.int32))
     (array([0, 1, 0, 2], dtype=uint32), array([7, 3, 9], dtype=int32))
     """
+    return _number_parts(values, np.array([0, len(values)]))[:2]
+
+
+def _number_parts(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the numbers and the values of `number_values` for each part, and where each part's values end, after a 0."""
     values = np.ascontiguousarray(values)
-    numbers, known, done, bits = np.empty(len(values), np.uint32), np.empty_like(values), np.zeros(2, np.int64), 6
-    while done[0] < len(values):
-        enter(values, np.full(1 << bits, -1, np.int32), bits, numbers, known, done)
+    numbers, known, ends = np.empty(len(values), np.uint32), np.empty_like(values), np.zeros(len(bounds), np.int64)
+    done, bits = np.zeros(3, np.int64), 6
+    while done[1] + 1 < len(bounds):
+        enter(values, bounds, np.full(1 << bits, -1, np.int32), bits, numbers, known, ends, done)
         bits += 2
-    return numbers, known[: done[1]]
+    return numbers, known[: done[2]], ends

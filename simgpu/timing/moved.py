@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,39 +14,46 @@ from simgpu.timing.native.state import STORE
 from simgpu.timing.trace import LINE_BYTES, Trace
 
 
-def written_fraction(
-    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
-) -> float:
-    """Returns the fraction of a launch's bytes between L2 and memory that are written. traces: workgroups that represent all."""
-    moved = _requested_bytes(traces, served, code, row) * traffic.past.prod(0)
-    return float(moved[code.flags & STORE != 0].sum() / max(1.0, moved.sum()))
+@dataclass(frozen=True)
+class MovedBytes:
+    """Bytes that workgroups which represent all of a launch move, by instruction."""
 
+    past_l2: np.ndarray  # float64 (n,)
+    memory: np.ndarray  # float64 (n,)
+    stores: np.ndarray  # (n,): True for stores
+    groups: int  # number of the workgroups
 
-def changed_fractions(
-    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
-) -> tuple[float, float]:
-    """Returns the fractions of the bytes that come into L2 that stores change, and that go on to memory when they leave.
+    @classmethod
+    def of(
+        cls, traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
+    ) -> MovedBytes:
+        """Adds up what the workgroups request past the vector and scalar caches, as far as later levels pass it on."""
+        misses = sum(trace.stretch * one.count_misses(trace, code) for trace, one in zip(traces, served, strict=True))
+        near = misses * _request_bytes(code, row) * traffic.past[0]
+        return cls(near, near * traffic.past[1], code.flags & STORE != 0, len(traces))
 
-    traces: as in `written_fraction`
-    """
-    requested = _requested_bytes(traces, served, code, row)
-    whole, far = requested * traffic.past[0], requested * traffic.past.prod(0)
-    stores, every = code.flags & STORE != 0, max(1.0, float(whole.sum()))
-    return float(whole[stores].sum()) / every, float(far[stores].sum()) / every
+    @property
+    def written(self) -> float:
+        """Fraction of the bytes between L2 and memory that are written."""
+        return float(self.memory[self.stores].sum() / max(1.0, self.memory.sum()))
 
+    @property
+    def changed(self) -> tuple[float, float]:
+        """Fractions of the bytes that come into L2 that stores change, and that go on to memory when they leave."""
+        near, far = (float(level[self.stores].sum()) for level in (self.past_l2, self.memory))
+        every = max(1.0, float(self.past_l2.sum()))
+        return near / every, far / every
 
-def moved_bytes(
-    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
-) -> float:
-    """Returns the bytes that a workgroup loads from lines that other XCDs hold. traces: as in `written_fraction`."""
-    return float((_requested_bytes(traces, served, code, row) * traffic.past[0] * traffic.moved).sum() / len(traces))
+    def of_other_xcds(self, moved: np.ndarray) -> float:
+        """Returns the bytes that a workgroup moves from lines that other XCDs hold. moved: as in `Shares`"""
+        return float((self.past_l2 * moved).sum() / self.groups)
 
 
 def work_of(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
 ) -> np.ndarray:
     """Returns each workgroup's work, (n, measures of `simgpu.timing.dispatch.Sharing`)."""
-    each = np.where(code.short, LINE_BYTES, row.cache_line)
+    each = _request_bytes(code, row)
     weights = np.stack([each, each * traffic.past[0], each * traffic.past.prod(0), np.where(code.flags & STORE, each, 0)])
     made = [
         [len(trace), *(weights @ one.count_misses(trace, code))] for trace, one in zip(traces, served, strict=True)
@@ -53,7 +61,6 @@ def work_of(
     return np.array(made) * np.array([[trace.stretch] for trace in traces])
 
 
-def _requested_bytes(traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, row: Pipelines) -> np.ndarray:
-    """Returns by instruction the bytes that workgroups request past the vector and scalar caches."""
-    each = np.where(code.short, LINE_BYTES, row.cache_line)
-    return each * sum(trace.stretch * one.count_misses(trace, code) for trace, one in zip(traces, served, strict=True))
+def _request_bytes(code: CodeColumns, row: Pipelines) -> np.ndarray:
+    """Returns by instruction the bytes of a request past the vector or scalar cache."""
+    return np.where(code.short, LINE_BYTES, row.cache_line)

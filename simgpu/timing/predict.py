@@ -32,7 +32,7 @@ from simgpu.timing.footprint import reach_of
 from simgpu.timing.front import Front, Timetable, timetable
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, quiet_config, settle
 from simgpu.timing.history import EarlierLines, LaunchHistory, Lines, lines_by_xcd
-from simgpu.timing.moved import changed_fractions, moved_bytes, work_of, written_fraction
+from simgpu.timing.moved import MovedBytes, work_of
 from simgpu.timing.native import state
 from simgpu.timing.native.state import STORE
 from simgpu.timing.trace import Trace, updated_fraction
@@ -154,11 +154,13 @@ def predict(
     per_cu, places = math.ceil(sampled.groups / chip.num_cus), sampled.used.resident(chip) + without.groups
     resident = min(places, per_cu)
     served, traffic = _caches(sampled, code, row, resident, warm, on, without)
+    moved = MovedBytes.of(sampled.whole, served, code, traffic, row)
+    traffic = _without_gap(sampled, moved, code, traffic, row, on)
     most, stand = _modelled_groups(sampled, resident), sampled.stand_ins()
     work = _work(sampled.whole, served, mix_samples(stand, min(per_cu, most)))
     _free_accesses(work, code, sampled.whole, on)
     dtype, clock = _matrix_type(sampled), Clock(mhz or chip.clock_mhz, 0.05, "given")
-    first = _gpu(sampled, row, on, code, work, resident, served, traffic, clock.mhz, watched)
+    first = _gpu(sampled, row, on, code, work, resident, moved, traffic, clock.mhz, watched)
     queued = len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most
     gpus = _with_queues(first, sampled.whole, served, stand, places) if queued else [first]
 
@@ -185,7 +187,7 @@ def predict(
     limit = _limit(reached, result, {"dispatch": dispatch, "atomics on one line": contended / NEAR}, cycles, seconds, overhead)
     told = PredictionFacts(
         chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered, limit == WAITS,
-        moved_bytes(sampled.whole, served, code, traffic, row) * sampled.groups * row.line_move_seconds / seconds,
+        moved.of_other_xcds(traffic.moved) * sampled.groups * row.line_move_seconds / seconds,
         updated_fraction(sampled.whole, code), max(model.load_of(result)),
     )
     unknown = list(doubts(told))
@@ -199,13 +201,12 @@ def predict(
 
 def _gpu(
     sampled: SampledLaunch, row: Pipelines, on: Mechanisms, code: CodeColumns, work: state.Work, resident: int,
-    served: Sequence[ServedAccesses], traffic: Shares, mhz: float, watched: tuple[int, int],
+    moved: MovedBytes, traffic: Shares, mhz: float, watched: tuple[int, int],
 ) -> Gpu:  # fmt: skip
     """Returns the launch modelled by one of its CUs."""
     return Gpu(
         sampled.chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, mhz, channels=sampled.channels,
-        written=written_fraction(sampled.whole, served, code, traffic, row), watched=watched,
-        changed=changed_fractions(sampled.whole, served, code, traffic, row),
+        written=moved.written, watched=watched, changed=moved.changed,
         same_line=np.stack((sampled.atomics.share, sampled.atomics.moved)) if sampled.atomics else None,
     )  # fmt: skip
 
@@ -216,15 +217,14 @@ def warm_of(warm: Warm | LaunchHistory, sampled: SampledLaunch) -> Warm | Launch
 
 
 def _without_gap(
-    sampled: SampledLaunch, served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines, on: Mechanisms
+    sampled: SampledLaunch, moved: MovedBytes, code: CodeColumns, traffic: Shares, row: Pipelines, on: Mechanisms
 ) -> Shares:
     """Returns the traffic without the lines that move before the launch begins.
 
     Stores of the launch before sent the probes, and no wave waits for these. So they go on while the launch is prepared.
     """
     earlier = code.flags & STORE == 0  # stores take lines from workgroups of this launch
-    of_earlier = replace(traffic, moved=np.where(earlier, traffic.moved, 0.0))
-    nbytes = moved_bytes(sampled.whole, served, code, of_earlier, row) * sampled.groups
+    nbytes = moved.of_other_xcds(np.where(earlier, traffic.moved, 0.0)) * sampled.groups
     seconds = nbytes * row.line_move_seconds
     left = 1 - row.profiled_us * 1e-6 * on.launch / seconds if seconds else 1.0
     return replace(traffic, moved=np.where(earlier, traffic.moved * max(0.0, left), traffic.moved))
@@ -286,8 +286,7 @@ def _caches(
     if not on.caches:
         traffic = replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late), rounds=None)
     served = [without.accesses(trace, one, code, row) for trace, one in zip(sampled.whole, found, strict=True)]
-    traffic = without.traffic(traffic, sampled.whole, found, served, code)
-    return served, _without_gap(sampled, served, code, traffic, row, on)
+    return served, without.traffic(traffic, sampled.whole, found, served, code)
 
 
 def _replay(

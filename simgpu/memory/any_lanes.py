@@ -23,9 +23,10 @@ from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.values import I8, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, PTR
 from simgpu.memory.lane_copy import (
+    ALL_FORMS,
     Addresses,
+    CopyForms,
     LaneCopy,
-    Narrow,
     Spill,
     constant,
     each_lane,
@@ -45,19 +46,14 @@ class GlobalAccess:
     It looks up the allocation of the first lane (the record remembers the last allocation) and serves all lanes inside it; then
     it repeats this for the other lanes. Usually there is one allocation.
 
-    straight, together: see `LaneCopy`. They concern handlers with hooks; others call functions that they share.
+    forms: of handlers with hooks; others call functions that they share.
     """
 
     frame: Frame
     addresses: Addresses | None
     lane_bytes: int
     to_memory: bool
-    narrow: Narrow | None = None
-    straight: bool = True
-    together: bool = True
-
-    def __post_init__(self) -> None:
-        self.together &= not self.frame.dry
+    forms: CopyForms = ALL_FORMS
 
     def run(self, lanes: Any) -> None:
         """Serves the lanes of the i64 mask, or returns from the handler with a fault."""
@@ -70,7 +66,8 @@ class GlobalAccess:
     def emit(self, lanes: Any) -> None:
         """Emits the code of `run` in place."""
         frame, addresses = self.frame, Spill(self.frame, self.addresses)
-        copy = LaneCopy(frame, addresses, self.lane_bytes, self.to_memory, self.narrow, self.straight, self.together)
+        forms = self.forms._replace(together=self.forms.together and not frame.dry)
+        copy = LaneCopy(frame, addresses, self.lane_bytes, self.to_memory, forms)
         if frame.dry and not self.to_memory:
             copy.clear()
 
@@ -108,7 +105,7 @@ def _part(lane_bytes: int, to_memory: bool, name: str) -> ModuleSource:
     def build(module: ir.Module, name: str) -> None:
         part = SharedPart(module, name)
         # Handlers serve 64 consecutive lanes of 4, 8 or 16 bytes themselves (`whole_wave`).
-        GlobalAccess(part, None, lane_bytes, to_memory, straight=lane_bytes not in (4, 8, 16)).emit(part.argument)
+        GlobalAccess(part, None, lane_bytes, to_memory, CopyForms(straight=lane_bytes not in (4, 8, 16))).emit(part.argument)
         part.finish()
 
     return compiler().source(build, name)
@@ -236,7 +233,7 @@ def mark(frame: Frame, entry: Any, base: IrValue, mask: Any, copy: LaneCopy, tab
                 with pieces:
                     _mark_each(frame, bitmap, addresses, base, mask, lane_bytes)
 
-        if not copy.straight:
+        if not copy.forms.straight:
             by_places()
             return
         first = addresses.of(0) - base

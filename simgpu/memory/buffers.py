@@ -24,8 +24,10 @@ from simgpu.memory import buffer_formats, by_bytes, private_rows
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic, returns_old
 from simgpu.memory.lane_copy import (
+    ONE_BY_ONE,
     WIDE64,
     Addresses,
+    CopyForms,
     Narrow,
     StagedRows,
     constant,
@@ -275,7 +277,8 @@ def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes:
         with then:
             start = resource.base + soffset + offset
             registers = frame.operand(places["vdata"].slot)
-            access = GlobalAccess(frame, lambda: frame.row(row).zext(I64) + start, rows.lane_bytes, store, Narrow(row, start))
+            narrow = CopyForms(Narrow(row, start))
+            access = GlobalAccess(frame, lambda: frame.row(row).zext(I64) + start, rows.lane_bytes, store, narrow)
             if store:
                 stage_registers(frame, rows, registers)
             access.run(frame.value(constant(ALL_LANES)))
@@ -404,7 +407,7 @@ def _copy_whole(
     frame: Frame, rows: StagedRows, vdata: OperandPlace, addresses: Addresses, lanes: Any, fits: Any, store: bool
 ) -> None:
     registers = frame.operand(vdata.slot)
-    copy = GlobalAccess(frame, addresses, rows.lane_bytes, store, straight=False, together=False)
+    copy = GlobalAccess(frame, addresses, rows.lane_bytes, store, ONE_BY_ONE)
     if store:
         stage_registers(frame, rows, registers)
     copy.run(fits)
@@ -419,7 +422,7 @@ def _by_dword(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneA
     def copy_dword(number: IrValue) -> tuple[()]:
         register, byte = registers.at(number * ROW), number * 4
         fits = lanes & in_range(access, byte, 4)
-        copy = GlobalAccess(frame, _addresses(access, byte), 4, store, straight=False, together=False)
+        copy = GlobalAccess(frame, _addresses(access, byte), 4, store, ONE_BY_ONE)
         if store:
             stage_registers(frame, part, register)
         copy.run(fits)

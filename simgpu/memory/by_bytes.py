@@ -16,7 +16,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.values import I8, I32, I64, IrValue
 from simgpu.memory.any_lanes import GlobalAccess
-from simgpu.memory.lane_copy import StagedRows, read_staged, staging, write_staged
+from simgpu.memory.lane_copy import ONE_BY_ONE, StagedRows, read_staged, staging, write_staged
 
 ROW = ir.VectorType(I8, LANES)  # a byte of every lane
 ROWS = 1024  # offset in staging of a row for each byte of the access
@@ -34,7 +34,7 @@ def load(frame: Frame, rows: StagedRows, address_of: OfByte, lanes_of: OfByte) -
     """Returns a load's registers, <64 x i32> each."""
 
     def load_byte(byte: IrValue) -> tuple[()]:
-        GlobalAccess(frame, address_of(byte), 1, False, straight=False, together=False).run(lanes_of(byte))
+        GlobalAccess(frame, address_of(byte), 1, False, ONE_BY_ONE).run(lanes_of(byte))
         _row(frame, byte).store(staging(frame).load(ROW), align=64)
         return ()
 
@@ -58,7 +58,7 @@ def store(frame: Frame, rows: StagedRows, registers: list[IrValue], address_of: 
 
     def store_byte(byte: IrValue) -> tuple[()]:
         staging(frame).store(_row(frame, byte).load(ROW, align=64), align=64)
-        GlobalAccess(frame, address_of(byte), 1, True, straight=False, together=False).run(lanes_of(byte))
+        GlobalAccess(frame, address_of(byte), 1, True, ONE_BY_ONE).run(lanes_of(byte))
         return ()
 
     frame.loop(rows.lane_bytes, store_byte)

@@ -18,7 +18,7 @@ from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory import scratch
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic
-from simgpu.memory.lane_copy import Narrow, rows_of, stage_registers, write_loaded
+from simgpu.memory.lane_copy import CopyForms, Narrow, rows_of, stage_registers, write_loaded
 from simgpu.memory.lds import LDSAccess
 from simgpu.memory.lds_dma import block_of, load_to_lds
 from simgpu.memory.whole_wave import direct, direct_global
@@ -100,7 +100,8 @@ def any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], 
         start = frame.operand(places["saddr"].slot).load(I64) + signed_offset(frame, places["offset"])
         narrow = Narrow(frame.operand(places["vaddr"].slot), start)
     addresses = partial(global_addresses, frame, places)
-    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow, together=not direct.serves(frame, rows))
+    forms = CopyForms(narrow, together=not direct.serves(frame, rows))
+    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", forms)
     registers = _registers(frame, inst, places)
     if memory.op == "store":
         stage_registers(frame, rows, registers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -254,28 +254,39 @@ class Spill:
         return frame.value(mask) == ALL_LANES
 
 
+class CopyForms(NamedTuple):
+    """Forms of accesses that a copy has code of its own for. All others take a loop over the lanes, which compiles quickly."""
+
+    narrow: Narrow | None = None  # the lanes' addresses, if they have this form
+    straight: bool = True  # 64 consecutive lanes
+    together: bool = True  # 64 lanes of 4, 8 or 16 bytes, wherever they are
+
+
+ALL_FORMS, ONE_BY_ONE = CopyForms(), CopyForms(straight=False, together=False)
+
+
 @dataclass(eq=False)
 class LaneCopy:
     """Copies between staging and memory for the lanes of a mask.
 
-    addresses: device addresses (or LDS offsets). narrow: the same addresses as a common start and 32-bit offsets, if
-    they have this form. Staged data of a store is lane after lane; that of a load is row after row (`read_staged`).
-    straight: True to emit code of its own for 64 consecutive lanes. together: True to emit code of its own for 64 lanes of 4, 8 or
-    16 bytes, wherever they are. All others take a loop over the lanes, which compiles quickly.
+    addresses: device addresses (or LDS offsets). Staged data of a store is lane after lane; that of a load is row after row
+    (`read_staged`).
     """
 
     frame: Frame
     addresses: Spill
     lane_bytes: int
     to_memory: bool
-    narrow: Narrow | None = None
-    straight: bool = True
-    together: bool = True
+    forms: CopyForms = ALL_FORMS
 
     def __post_init__(self) -> None:
-        self.together &= self.lane_bytes in (4, 8, 16)
-        looks = self.straight or self.frame.hooks
+        looks = self.forms.straight or self.frame.hooks
         self.contiguous = self.addresses.is_contiguous(self.lane_bytes) if looks else self.frame.value(ir.Constant(I1, 0))
+
+    @property
+    def together(self) -> bool:
+        """True if 64 lanes that are not consecutive have code of their own."""
+        return self.forms.together and self.lane_bytes in (4, 8, 16)
 
     def run(self, lanes: Any, host_of: Callable[[Any], IrValue]) -> None:
         """Copies the lanes of the i64 mask; `host_of(i64 address)` returns its host pointer."""
@@ -292,7 +303,7 @@ class LaneCopy:
                 with some_lanes:
                     self._copy_some(lanes, host_of)
 
-        if not self.straight:
+        if not self.forms.straight:
             by_places()
             return
         with build.if_else(everyone & self.contiguous) as (then, otherwise):
@@ -311,7 +322,7 @@ class LaneCopy:
 
     def _places(self, host_of: Callable[[Any], IrValue]) -> Places:
         """Returns host pointers of the lanes of a group."""
-        narrow = self.narrow
+        narrow = self.forms.narrow
         if narrow is None:
             return lambda group: [host_of(self.addresses.of((group << 4) + lane)) for lane in range(GROUP)]
         base = host_of(narrow.start)

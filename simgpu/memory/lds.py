@@ -25,7 +25,9 @@ from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.values import I8, I16, I32, I64, IrValue
 from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory.lane_copy import (
+    ALL_FORMS,
     Addresses,
+    CopyForms,
     LaneCopy,
     Narrow,
     Spill,
@@ -72,18 +74,13 @@ def lds_base(frame: Frame) -> IrValue:
 
 
 class LDSAccess:
-    """Emits checked copies between staging and LDS. straight, together: see `LaneCopy`."""
+    """Emits checked copies between staging and LDS."""
 
-    def __init__(
-        self, frame: Frame, offsets: Addresses, lane_bytes: int, narrow: Narrow | None = None, straight: bool = True,
-        together: bool = True,
-    ) -> None:  # fmt: skip
+    def __init__(self, frame: Frame, offsets: Addresses, lane_bytes: int, forms: CopyForms = ALL_FORMS) -> None:
         self.frame = frame
         self.offsets = Spill(frame, offsets)
         self.lane_bytes = lane_bytes
-        self.narrow = narrow
-        self.straight = straight
-        self.together = together
+        self.forms = forms
         self.base = lds_base(frame)
 
     def check(self, lanes: IrValue) -> None:
@@ -93,7 +90,7 @@ class LDSAccess:
 
     def copy(self, lanes: IrValue, to_memory: bool) -> None:
         frame, offsets = self.frame, self.offsets
-        copy = LaneCopy(frame, offsets, self.lane_bytes, to_memory, self.narrow, self.straight, self.together)
+        copy = LaneCopy(frame, offsets, self.lane_bytes, to_memory, self.forms)
         if to_memory:
             self.check(lanes)
         else:
@@ -253,7 +250,7 @@ def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
             narrow = Narrow(frame.operand(address.slot), start, signed=True)
         make = partial(offsets_of, frame, address, places[name], scale)
         offsets: Addresses = make if address else make()
-        access = LDSAccess(frame, offsets, rows.lane_bytes, narrow, straight, together=not direct.serves(frame, rows))
+        access = LDSAccess(frame, offsets, rows.lane_bytes, CopyForms(narrow, straight, not direct.serves(frame, rows)))
         if memory.op == "store":
             stage_registers(frame, rows, frame.operand(places[data].slot))
             access.copy(lanes, True)

@@ -232,17 +232,15 @@ class Staging(FragmentReads):
         k_left: SGPR, k of the view from the tile's first k on.
         """
         k, layout = self.k, self.layout
-        short, loaded = k.new_label(f"{layout.name}_short_rows"), k.new_label(f"{layout.name}_loaded")
+        loaded = k.new_label(f"{layout.name}_loaded")
         if self.short_rows:
+            with k.out_of_line(f"{layout.name}_short_rows", loaded) as short:
+                k.comment(f"rows of less than {layout.vec} elements: element by element")
+                self._load_elements(k_left)
             k.branch(k.s_cmp_lt_i32(self.length, layout.vec), short)
         with self._units_left(k_left) as left:
             self._load_to_row_ends(left)
-        if self.short_rows:
-            k.s_branch(loaded)
-            k.label(short)
-            k.comment(f"rows of less than {layout.vec} elements: element by element")
-            self._load_elements(k_left)
-            k.label(loaded)
+        k.label(loaded)
 
     @property
     def short_rows(self) -> bool:

@@ -4,6 +4,9 @@ Only the low bits of M0 that LDS needs count, for global and scratch forms witho
 10.3: M0[17:0], M0[17:2] * 4; CDNA3 guide: M0[15:0]). The instruction's offset is added to both addresses. Wider forms
 (gfx950) put a lane's 12 or 16 bytes at 12·lane or 16·lane; narrower elements are extended to a dword. buffer_store_lds_dword
 goes the other way.
+
+Hardware drops a load to LDS that is out of range. Triton gives M0 0x7fffffff in waves that have nothing to load (its
+LoadStoreOpToLLVM.cpp, `selectLdsAddressForPredicate`). So M0 above all addresses means no load; others outside LDS are faults.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ def load_to_lds(
 
     in_range: i64 mask of lanes whose address may be read; others store 0 (buffer loads).
     """
-    rows = rows_of(inst)
+    rows, lanes = rows_of(inst), _loading(frame, inst, places, lanes)
     readable = lanes if in_range is None else lanes & in_range
     GlobalAccess(frame, addresses, rows.lane_bytes, False).run(readable)
     valid = frame.lanes(readable)
@@ -71,6 +74,13 @@ def address_bits(inst: Instruction) -> int:
     """Returns the mask of the bits of M0 that form the instruction's address in LDS."""
     bits = 0x3FFFF if inst.target in GFX950 else 0xFFFF
     return bits if inst.spec.encoding in ("mubuf", "mtbuf") else bits & ~3
+
+
+def _loading(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> Any:
+    """Returns the lanes, none if M0 is positive, above all addresses in LDS, and its low bits are no address either."""
+    above = frame.state(frame.scalar(isa.M0)).signed > address_bits(inst)
+    outside = _first_offset(frame, inst, places).signed >= frame.state(layout.LDS_SIZE, I64)
+    return where(above & outside, 0, lanes)
 
 
 def _lds_offsets(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], rows: StagedRows) -> IrValue:

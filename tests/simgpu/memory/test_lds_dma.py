@@ -99,3 +99,15 @@ def test_a_block_that_does_not_fit_lds(width: str, form: str) -> None:
     kernel(width, last, form).run(data)
     with pytest.raises(MemoryFault, match="lane 63"):
         kernel(width, last + 4, form).run(data)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_m0_above_all_addresses_means_no_load(width: str, form: str) -> None:
+    """Triton's mark of a wave that loads nothing; an M0 below 0 is an address that was computed wrong."""
+    found, active = np.arange(LANES) * 16, np.ones(LANES, bool)
+    data = image(np.random.default_rng(1), found, active)
+    got, nothing = kernel(width, 0x7FFFFFFF, form).run(data), expected(width, data, found, np.zeros(LANES, bool))
+    assert all(np.array_equal(got[name], row) for name, row in zip(kernel(width, form=form).dump, nothing, strict=True))
+    with pytest.raises(MemoryFault, match="LDS offset"):
+        kernel(width, 0xFFFFFFF0, form).run(data)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from simgpu.tools.torch.operators.kernels import OnHost
+from simgpu.tools.torch.operators.norms import wide
 
 _LINEAR, _NEAREST = 0, 1  # interpolations
 _BORDER, _REFLECTION = 1, 2  # paddings; 0: zeros
@@ -88,13 +89,9 @@ def _check(values: Tensor, grid: Tensor, mode: int) -> None:
         raise OnHost("of cubic interpolation, two types, or coordinates that are not finite")
 
 
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
-
-
 def _sample(values: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> Tensor:
     _check(values, grid, mode)
-    corners = _Corners(_wide(values), _wide(grid), padding, align)
+    corners = _Corners(wide(values), wide(grid), padding, align)
     found = None
     for _, flat, inside, weights in corners.find(mode):
         each = corners.take(flat, inside) * functools.reduce(torch.mul, weights)[:, None]
@@ -107,7 +104,7 @@ def _gradient(
 ) -> tuple[Tensor | None, Tensor]:
     """Returns the gradients of the values and of the grid."""
     _check(values, grid, mode)
-    corners, each = _Corners(_wide(values), _wide(grid), padding, align), _wide(grad).flatten(2)
+    corners, each = _Corners(wide(values), wide(grid), padding, align), wide(grad).flatten(2)
     volume = torch.zeros_like(corners.values.flatten(2))
     slopes = [torch.zeros_like(one.at) for one in corners.places]
     for sides, flat, inside, weights in corners.find(mode):

@@ -153,9 +153,7 @@ def predict(
     before, warm = warm if isinstance(warm, LaunchHistory) else LaunchHistory(), warm_of(warm, sampled)
     per_cu, places = math.ceil(sampled.groups / chip.num_cus), sampled.used.resident(chip) + without.groups
     resident = min(places, per_cu)
-    served, traffic = _caches(sampled, code, row, resident, warm, on, without)
-    moved = MovedBytes.of(sampled.whole, served, code, traffic, row)
-    traffic = _without_gap(sampled, moved, code, traffic, row, on)
+    served, moved, traffic = _caches(sampled, code, row, resident, warm, on, without)
     most, stand = _modelled_groups(sampled, resident), sampled.stand_ins()
     work = _work(sampled.whole, served, mix_samples(stand, min(per_cu, most)))
     _free_accesses(work, code, sampled.whole, on)
@@ -277,8 +275,8 @@ def _without(sampled: SampledLaunch, code: CodeColumns, without: Without) -> tup
 def _caches(
     sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: Warm | LaunchHistory, on: Mechanisms,
     without: Without,
-) -> tuple[list[ServedAccesses], Shares]:
-    """Returns the accesses of the whole workgroups, and what each cache level passes on."""
+) -> tuple[list[ServedAccesses], MovedBytes, Shares]:
+    """Returns the accesses of the whole workgroups, the bytes that these move, and what each cache level passes on."""
     known = resident, warm, row
     if known not in sampled.replays:
         sampled.replays[known] = _replay(sampled, code, row, resident, warm)
@@ -286,7 +284,9 @@ def _caches(
     if not on.caches:
         traffic = replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late), rounds=None)
     served = [without.accesses(trace, one, code, row) for trace, one in zip(sampled.whole, found, strict=True)]
-    return served, without.traffic(traffic, sampled.whole, found, served, code)
+    traffic = without.traffic(traffic, sampled.whole, found, served, code)
+    moved = MovedBytes.of(sampled.whole, served, code, traffic, row)
+    return served, moved, _without_gap(sampled, moved, code, traffic, row, on)
 
 
 def _replay(

@@ -42,6 +42,15 @@ def test_each_doubt_is_told_and_widens_the_band(told: PredictionFacts, said: str
     assert said in doubt.note and doubt.wider == pytest.approx(wider)
 
 
+@pytest.mark.parametrize(
+    ("board", "busy", "count"), [("mi250x", 0.75, 1), ("mi100", 0.75, 1), ("mi250x", 0.6, 0), ("mi300x", 0.75, 0)]
+)
+def test_memory_that_limits_is_doubted_on_boards_without_an_infinity_cache(board: str, busy: float, count: int) -> None:
+    """MI250X served stencils along z at 1.17 TB/s by their counters, and streams at 1.3."""
+    found = list(doubts(replace(PRODUCT, chip=hardware.target(board), shares={**IDLE, "HBM": busy})))
+    assert [doubt.wider for doubt in found if "many planes" in doubt.note] == [0.15] * count
+
+
 def test_idle_channels_do_not_matter_to_a_launch_that_hardly_uses_memory() -> None:
     assert not list(doubts(replace(PRODUCT, channels=0.06, shares={**PRODUCT.shares, "HBM": 0.01})))
 

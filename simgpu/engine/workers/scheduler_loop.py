@@ -325,7 +325,7 @@ def run_group(job: Any, slots: Any, number: int) -> int:
             return PAUSED
     job.wave = 0
     if job.clock == before:
-        slot.polls = slot.haste = 0  # none of its waves can run
+        slot.polls = slot.haste = slot.turns = 0  # none of its waves can run: that is no short turn
         slot.used = OVER
     elif short or slot.polls or slot.recurs:
         slot.used = OVER  # all its waves wait for other workgroups, or had a short turn

@@ -100,16 +100,9 @@ def _fused_dropout(values: Tensor, kept: float, generator: Any = None) -> tuple[
     return (scaled * mask * (1 / kept)).to(values.dtype), mask.to(torch.uint8)
 
 
-def _log_softmax_gradient(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """Gradient with each row's sum as a tree, as GPUs add. The CPU's own adds one element after another, in 16 sums or fewer."""
-    sums = wide(grad).sum(dim, keepdim=True)
-    return (wide(grad) - wide(output).exp() * sums).to(dtype)
-
-
 # By the operator's name in PyTorch's dispatcher.
 ON_GPUS: dict[str, Callable[..., Any]] = {
     **attention.ON_GPUS, **CHOICES, **norms.ON_GPUS,
-    "aten::_log_softmax_backward_data": _log_softmax_gradient,
     "aten::_fused_dropout": _fused_dropout,
     "aten::_masked_scale": _masked_scale,
     "aten::_conv_depthwise2d": _depthwise,

@@ -128,7 +128,7 @@ OVER = 1 << 62  # `Slot.used` of a turn that is over before
 # Turns with barriers after which another workgroup becomes resident; a tile with 4096 steps of k takes three turns.
 PATIENCE = 16
 MOST_HASTE = 8  # of a workgroup that polls
-SHORT = 3  # one turn of a workgroup in four is a whole one, the others are short
+SHORT = 3  # bits of `Slot.turns` that are 0 in whole turns, one of four; the others are short
 LOOKS = 24  # of `Slot.looks`: three rounds of a loop with eight barriers
 FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
 

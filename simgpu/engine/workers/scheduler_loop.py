@@ -260,15 +260,23 @@ def look_for_poll(job: Any, slot: Any, number: int) -> None:
 
 
 @part
-def is_short(job: Any, slot: Any) -> int:
+def is_short(slot: Any) -> int:
     """Returns 1 if a workgroup's turn is short: a wave runs to its next wait at most.
 
     A wave that takes a lock in a loop may have it wherever its slices end, at a branch. At one of the waits after that it has
     given it back.
     """
-    short = int(slot.turns & SHORT != 0)
+    return int(slot.turns & SHORT != 0)
+
+
+@part
+def begin_round(job: Any, slot: Any) -> int:
+    """Prepares a workgroup's waves to run once each, or the rest of them after a stop. Returns 1 if their turn is short."""
+    short = is_short(slot)
     in_step = job.context + layout.CTX_IN_STEP
     store64(in_step, load64(in_step) & 1 | short << 1)
+    if job.wave == 0 and not short:
+        slot.polls = 1
     return short
 
 
@@ -277,11 +285,9 @@ def run_group(job: Any, slots: Any, number: int) -> int:
     """Runs each runnable wave of a workgroup for a slice, from wave `job.wave` on. Returns FINISHED, or why it stopped before."""
     slot = slots[number]
     slice_steps = layout.SLICE >> slot.haste
-    short = is_short(job, slot)
+    short = begin_round(job, slot)
     before = job.clock if job.turn >= 0 else -1  # a turn that is over: one of its waves has just run
     first = job.wave_memory + number * job.waves * job.wave_bytes
-    if job.wave == 0 and not short:
-        slot.polls = 1
     while True:
         if job.turn < 0:  # here and not at its end: a caller that returned in between continues with the next wave
             job.turn = slice_steps
@@ -343,8 +349,9 @@ def end_turn(job: Any, slot: Any) -> None:
     long turn without a barrier makes the count PATIENCE at once: the workgroup may wait for one that has not begun. Short turns
     show neither.
     """
+    short = is_short(slot)
     slot.turns += 1
-    if (slot.turns - 1) & SHORT != 0 and slot.state == BUSY:
+    if short and slot.state == BUSY:
         slot.used = 0
         if slot.haste < MOST_HASTE:
             job.moved = 1

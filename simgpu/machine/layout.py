@@ -55,6 +55,7 @@ FAULT_LANE = _wave.add("fault_lane", c_int32)
 FAULT_KIND = _wave.add("fault_kind", c_int32)  # (Fault)
 HW_ID = _wave.add("hw_id", c_uint32)  # index of the wave in its worker, also for s_getreg
 FINGERPRINTS = _wave.add("fingerprints", c_uint64 * 2)  # of its scalar and vector registers as a slice ended (`scheduler_loop`)
+ATOMICS = _wave.add("atomics", c_int64)  # atomics that returned a value since a whole slice ended
 ELEMENT_WORDS = 8
 HOLDS_ELEMENTS = _wave.add("holds_elements", c_uint64)  # 1 if a register holds elements of a ring (`matrix.element_registers`)
 ELEMENT_BITS = _wave.add("element_bits", c_uint64 * ELEMENT_WORDS)  # which: v0 to v255, then a0 to a255

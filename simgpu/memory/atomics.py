@@ -18,7 +18,7 @@ from simgpu.machine.hooks import approach, observe, overwrites
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import OperandPlace
 from simgpu.machine.rounding import ops_of
-from simgpu.machine.values import IrValue
+from simgpu.machine.values import I64, IrValue
 from simgpu.memory.any_lanes import mark, per_allocation
 from simgpu.memory.lane_copy import Addresses, LaneCopy, Spill, constant, each_lane, first_lane_fault, staging
 from simgpu.memory.lds import joined_scalar, stage_operand, typed_scalar
@@ -85,6 +85,7 @@ def global_atomic(
     else:
         per_allocation(frame, spill, lanes, bits // 8, True, serve)
     if returns_old(inst):
+        frame.set_state(layout.ATOMICS, frame.state(layout.ATOMICS, I64) + 1)
         result = returned.load(ir.VectorType(kind, LANES))
         field = "vdst" if "vdst" in places else "vdata"
         frame.write_wide(frame.operand(places[field].slot), result, frame.lanes(lanes))

@@ -95,6 +95,7 @@ class Slot(ctypes.Structure):
         ("looks", c_int64),  # barriers in this turn's second half at which its registers were examined
         ("marks", c_uint64 * 2),  # fingerprints: scalar registers at the first of them; vector registers when those recurred
         ("recurs", c_int64),  # 1 if all its registers were twice the same at such barriers
+        ("contends", c_int64),  # 1 if a wave spent a whole slice in a loop with atomics that return a value: it may wait for a lock
         ("haste", c_int64),  # the workgroup's turns and slices have a 2^haste-th of their usual length
         ("turns", c_int64),  # turns of the workgroup
     )
@@ -102,7 +103,7 @@ class Slot(ctypes.Structure):
     def empty(self) -> None:
         """Drops the workgroup, and all that is known of its turns, as if none had run here."""
         self.state = EMPTY
-        self.used = self.met = self.polls = self.looks = self.recurs = self.haste = self.turns = 0
+        self.used = self.met = self.polls = self.looks = self.recurs = self.contends = self.haste = self.turns = 0
 
 
 def begin_job(job: WorkerJob, slots: ctypes.Array[Slot]) -> None:
@@ -127,7 +128,8 @@ TURN = 4 * layout.SLICE  # record steps of all its waves after which a workgroup
 OVER = 1 << 62  # `Slot.used` of a turn that is over before
 # Turns with barriers after which another workgroup becomes resident; a tile with 4096 steps of k takes three turns.
 PATIENCE = 16
-MOST_HASTE = 8  # of a workgroup that polls
+MOST_HASTE, LOCK_HASTE = 8, 6  # of a workgroup that polls; the least of one that contends
+LOCK_LOOP = 1 << 7  # most record steps of a loop that tries to take a lock
 SHORT = 3  # bits of `Slot.turns` that are 0 in whole turns, one of four; the others are short
 LOOKS = 24  # of `Slot.looks`: three rounds of a loop with eight barriers
 FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)

@@ -21,6 +21,8 @@ from simgpu.engine.workers.scheduler import (
     FINISHED,
     IDLE,
     LIMIT,
+    LOCK_HASTE,
+    LOCK_LOOP,
     LOOKS,
     MOST_HASTE,
     NEED_PYTHON,
@@ -220,6 +222,15 @@ def is_unchanged(job: Any, wave: int, state: Any) -> bool:
 
 
 @part
+def examine_slice(job: Any, slot: Any, wave: int, state: Any, steps: int) -> None:
+    """Examines a wave that has used a whole slice of `steps`: whether it polls memory, or may try to take a lock."""
+    if job.taken == 1 or not is_unchanged(job, wave, state):
+        slot.polls = 0
+    slot.contends |= int(state.atomics * LOCK_LOOP >= steps)
+    state.atomics = 0
+
+
+@part
 def turn_steps(slot: Any) -> int:
     """Returns the record steps of a workgroup's turn: those of two slices of each wave that can run, at least TURN.
 
@@ -314,8 +325,8 @@ def run_group(job: Any, slots: Any, number: int) -> int:
             elif status == Status.YIELD:
                 if job.turn < 0:
                     slot.used += slice_steps
-                    if not short and (job.taken == 1 or not is_unchanged(job, wave, state)):
-                        slot.polls = 0
+                    if not short:
+                        examine_slice(job, slot, wave, state, slice_steps)
             else:
                 return NEED_PYTHON
         else:
@@ -348,6 +359,8 @@ def end_turn(job: Any, slot: Any) -> None:
     The next turn of a workgroup that polls is short: many such workgroups would take the time of the one that they wait for. A
     long turn without a barrier makes the count PATIENCE at once: the workgroup may wait for one that has not begun. Short turns
     show neither.
+
+    Turns of a workgroup that may wait for a lock are not as short as that: a loop with a random delay never polls.
     """
     short = is_short(slot)
     slot.turns += 1
@@ -365,12 +378,9 @@ def end_turn(job: Any, slot: Any) -> None:
     if (slot.polls or slot.recurs) and slot.state == BUSY:
         slot.haste = MOST_HASTE
     else:
-        slot.haste = max(slot.haste - 2, 0)
+        slot.haste = max(slot.haste - 2, LOCK_HASTE * slot.contends)
         job.moved = 1
-    slot.used = 0
-    slot.met = 0
-    slot.looks = 0
-    slot.recurs = 0
+    slot.used = slot.met = slot.looks = slot.recurs = slot.contends = 0
 
 
 @runtime

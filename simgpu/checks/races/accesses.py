@@ -17,7 +17,7 @@ from simgpu.checks.races.cells import (  # fmt: skip
     note_second,
 )
 from simgpu.checks.races.knowledge import NOTHING, SCALAR_STALE, ClashCause, compare_and_swap, is_full, link_at, new_link
-from simgpu.checks.races.lds.carried import ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, WRITES
+from simgpu.checks.races.lds.carried import ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, SWAPS, WRITES
 from simgpu.checks.races.lds.clashes import BOTH_WRITE, OTHER_SHIFT, SWAPPED, WROTE
 from simgpu.checks.races.lds.look import look_lds
 from simgpu.checks.races.lds.rows import row_alone
@@ -48,6 +48,7 @@ from simgpu.checks.races.releases import (  # fmt: skip
     segment_of,
     stale_scalar,
     stores_complete,
+    take_back,
     was_over,
     who_of,
     write_back,
@@ -343,12 +344,23 @@ def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, blo
     observe(wave, block, area, order, who, record, -cell)
 
 
+@part
+def link_to(block: Any, order: Any, node: int, before: int) -> int:
+    """Returns a link to a release: the one that was taken back, if it continues the same link."""
+    spare = order.spare_link
+    order.spare_link = 0
+    if spare and link_at(block, spare).node == node and link_at(block, spare).before == before:
+        return spare
+    return new_link(block, node, before)
+
+
 @cold_part
 def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
     """Records a release at the locations of the lanes of an atomic or a coherent store. whole: True if all earlier stores of the
     wave are complete."""
     wave, block, heads, record = access.wave, access.block, access.area.heads, access.record
     offsets, continues = words(wave + layout.ADDRESSES, LANES), access.flags & ATOMIC
+    access.order.begun = 0
     if is_full(block):
         return
     who, node, link, before = who_of(block, access.tag), 0, 0, 0
@@ -359,7 +371,7 @@ def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
         if says_again(access.state, access.order, block, heads + 8 * place_of(access.flags, offsets, at)):
             return
     node = new_release(wave, block, access.state, access.order, who, record, whole)
-    access.order.release = node
+    access.order.release = access.order.begun = node
     for lane in range(LANES):
         if lanes >> lane & 1:
             head_at = heads + 8 * place_of(access.flags, offsets, lane)
@@ -370,12 +382,47 @@ def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
                     break  # another lane has added it
                 if link == 0 or (continues and head != before):
                     before = head if continues else 0
-                    link = new_link(block, node, before)
+                    link = link_to(block, access.order, node, before)
                 if not continues:
                     store64(head_at, link)
                 elif compare_and_swap(head_at, head, link) != head:
                     continue
                 break
+
+
+@part
+def stored_lanes(wave: int, lanes: int, size: int) -> int:
+    """Returns which of the lanes of an executed compare-and-swap found the value that they compared with.
+
+    The wave's STAGING has the new values of all lanes, those to compare with, and the old ones.
+    """
+    compared, old, stored = wave + layout.STAGING + size * LANES, wave + layout.STAGING + 2 * size * LANES, 0
+    for lane in range(LANES):
+        at = lane * size
+        same = load64(compared + at) == load64(old + at) if size == 8 else load32(compared + at) == load32(old + at)
+        stored |= (lanes >> lane & int(same)) << lane
+    return stored
+
+
+@cold_part
+def take_back_at(wave: int, block: Any, heads: int, order: Any, state: Any, lanes: int, stored: int) -> None:
+    """Takes back the release of a compare-and-swap at the locations where none of its lanes stored a value."""
+    offsets, node, gone = words(wave + layout.ADDRESSES, LANES), order.begun, True
+    for lane in range(LANES):
+        if (lanes & ~stored) >> lane & 1:
+            head_at, kept = heads + 8 * place_of(0, offsets, lane), False
+            for other in range(LANES):
+                kept = kept or (stored >> other & 1 != 0 and offsets[other] == offsets[lane])
+            head = load64(head_at)
+            before = link_at(block, head).before
+            if kept:
+                continue
+            if link_at(block, head).node == node and compare_and_swap(head_at, head, before) == head:
+                order.spare_link = head
+            elif link_at(block, order.spare_link).before != head:  # another thread's release continues it
+                gone = False
+    if stored == 0 and gone:
+        take_back(order, state)
 
 
 @runtime
@@ -384,8 +431,12 @@ def note_atomic(wave: int, record: int, lanes: int, size: int, flags: int, area_
     block, slot, me = block_of(wave), number_of(wave), load32(wave + layout.WAVE_ID)
     if block.synchronises:
         who = (group_of(wave, block) & c.GROUPS) * block.stride + me
-        area = structure(area_at, c.AREA)
-        observe_heads(wave, record, lanes, flags, area, block, state_of(block, slot), order_of(block, slot, me), who)
+        area, order, state = structure(area_at, c.AREA), order_of(block, slot, me), state_of(block, slot)
+        if flags & SWAPS and order.begun:
+            stored = stored_lanes(wave, lanes, size)
+            if stored != lanes:
+                take_back_at(wave, block, area.heads, order, state, lanes, stored)
+        observe_heads(wave, record, lanes, flags, area, block, state, order, who)
 
 
 @runtime

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
+COMPARES = "_atomic_cmpswap"  # in the name of a compare-and-swap of device memory
 SWAP = re.compile(r"ds_(cmpst|cmpswap|wrxchg)_rtn")  # atomics on LDS that take a lock
 CONCERNED = (
     ControlKind.BARRIER, ControlKind.GWS, ControlKind.APPEND, ControlKind.CONSUME, ControlKind.CACHE, ControlKind.DCACHE, *ENDS,
@@ -258,7 +259,8 @@ def flags_of(inst: Instruction, access: Access) -> int:
         flags |= carried.ATOMIC
         returns = "vdst" in inst.args if access.space == "lds" else bool(inst.mods.get("glc") or inst.mods.get("sc0"))
         flags |= carried.RETURNS if returns else 0
-        flags |= carried.SWAPS if returns and SWAP.match(inst.mnemonic) else 0
+        swaps = returns and SWAP.match(inst.mnemonic) if access.space == "lds" else COMPARES in inst.mnemonic
+        flags |= carried.SWAPS if swaps else 0
     elif is_coherent(inst) and access.space != "lds":
         flags |= carried.COHERENT
     return flags

@@ -26,6 +26,7 @@ NODES, LINKS = 1 << 20, 1 << 22  # most nodes and links of a launch, all workers
 MARGIN = 1 << 12  # nodes and links kept free for what workers add before they check `is_full` again
 LAUNCHES = 63  # most launches that overlap
 STACK, STEPS = 4096, 1 << 20  # most entries on the stack of a walk, most steps of a walk
+ENDLESS = -1  # `WaveOrder.explored` after a walk that exceeded them
 RELEASE, OBSERVED, JOINED, OBSERVED_NEAR, OBSERVED_GROUP = range(1, 6)
 LOAD, STORE, STORE_BACK, STORE_FAR = range(4)  # accesses that must be ordered before others
 GROUP_SCOPE, DEVICE_SCOPE, SYSTEM_SCOPE = int(Scope.WORKGROUP), int(Scope.AGENT), int(Scope.SYSTEM)
@@ -44,6 +45,7 @@ class OrderNode(Structure):
         # Observation: the observed node, or minus a link. Joined lists: the second list. Segment: its wave's previous segment.
         ("other", c_int64),
         ("issued", c_int64),  # observation: operations of the wave's vector memory queue up to it
+        ("earlier", c_int64),  # observation: the wave's observation before it, which `before` reaches, too
         # Releases only:
         ("begin", c_int64),  # segment: the epoch that it begins
         ("time", c_int64),  # accesses of the wave up to this epoch precede it
@@ -57,16 +59,19 @@ class OrderNode(Structure):
 
 
 class LocationLink(Structure):
-    """A release at a location (node) and the link that it continues; or a list element: minus a link, and the next element. 0:
-    none."""
+    """A release at a location (node), the link that it continues, and the first link of their chain; or a list element: minus a
+    link, and the next element. 0: none."""
 
-    _fields_ = (("node", c_int64), ("before", c_int64))
+    _fields_ = (("node", c_int64), ("before", c_int64), ("first", c_int64))
 
 
 class KnownWave(Structure):
-    """Epochs up to which a wave knows another wave's loads, complete stores, and available (written-back) stores."""
+    """Epochs up to which a wave knows another wave's loads, complete stores, and available (written-back) stores.
 
-    _fields_ = (("loaded", c_int64), ("complete", c_int64), ("available", c_int64 * LEVELS))
+    followed: the other wave's observation up to which it followed them, all of kind OBSERVED. Their numbers grow.
+    """
+
+    _fields_ = (("loaded", c_int64), ("complete", c_int64), ("available", c_int64 * LEVELS), ("followed", c_int64))
 
 
 NODE, LINK, KNOWN = (np.dtype(kind) for kind in (OrderNode, LocationLink, KnownWave))
@@ -110,7 +115,13 @@ def is_full(block: Any) -> bool:
 
 @part
 def new_node(block: Any, kind: int, who: int, record: int, before: int, other: int) -> int:
-    number = fetch_add(block.counts, 1) + 1
+    return fill_node(block, kind, who, record, before, other, 0)
+
+
+@part
+def fill_node(block: Any, kind: int, who: int, record: int, before: int, other: int, spare: int) -> int:
+    """Returns the number of a node with these fields: `spare`, or a new one if that is 0."""
+    number = spare if spare else fetch_add(block.counts, 1) + 1
     node = node_at(block, number)
     node.kind, node.who, node.record, node.before, node.other = kind, who, record, before, other
     return number
@@ -120,7 +131,7 @@ def new_node(block: Any, kind: int, who: int, record: int, before: int, other: i
 def new_link(block: Any, node: int, before: int) -> int:
     number = fetch_add(block.counts + 8, 1) + 1
     link = link_at(block, number)
-    link.node, link.before = node, before
+    link.node, link.before, link.first = node, before, link_at(block, before).first if before else number
     return number
 
 
@@ -182,6 +193,12 @@ def learn(
     known.complete = max(known.complete, complete)
     known.available[NEAR] = max(known.available[NEAR], min(complete, near))
     known.available[FAR] = max(known.available[FAR], min(complete, far))
+    use_table(order, who)
+
+
+@part
+def use_table(order: Any, who: int) -> None:
+    """Records that the tables of a slot's wave contain wave `who`."""
     order.low = min(order.low, who + 1) if order.low else who + 1
     order.high = max(order.high, who)
 
@@ -221,69 +238,111 @@ def list_before(block: Any, release: int, by: Any) -> int:
 
 
 @part
-def visit_first(order: Any, view: int, what: int) -> bool:
-    """True if node or link `what` was not followed yet, as far as the small table remembers. Marks it as followed."""
-    at = view * VISITED + ((what ^ what >> 9) & (VISITED - 1))
-    if order.visited[at] == what:
+def is_new(block: Any, slot: int, wave: int, order: Any, view: int, number: int) -> bool:
+    """True if list node `number` was not followed yet, as far as is remembered."""
+    if number == 0:
         return False
-    order.visited[at] = what
-    return True
+    node = node_at(block, number)
+    if node.kind == OBSERVED:
+        return number > known_at(block, slot, wave, view, node.who).followed
+    return order.visited[view * VISITED + (number & (VISITED - 1))] != number
+
+
+@part
+def followed_link(block: Any, order: Any, view: int, link: int) -> int:
+    """Returns the link up to which the chain of a link was followed, as far as the small table remembers; 0 if none."""
+    first = link_at(block, link).first
+    last = -order.visited[view * VISITED + (first & (VISITED - 1))]
+    return last if last > 0 and link_at(block, last).first == first else 0
+
+
+class Walk(NamedTuple):
+    """State of a walk: the height of its stack, and the steps that it took."""
+
+    height: int
+    steps: int
+
+
+@part
+def push(block: Any, slot: int, wave: int, order: Any, view: int, count: int, number: int) -> int:
+    """Puts a list on the stack of a walk if it has something new. Returns the stack's height; above STACK it has no room."""
+    if is_new(block, slot, wave, order, view, number):
+        if count < STACK:
+            words(block.stack, STACK)[count] = number
+        count += 1
+    return count
+
+
+@part
+def follow_links(block: Any, slot: int, wave: int, order: Any, view: int, by: Any, last: int, walk: Walk) -> Walk:
+    """Follows the releases at a location that node `by` observed, from link `last` back to those that were followed."""
+    link, count, steps = last, walk.height, walk.steps
+    whole = by.kind != OBSERVED_GROUP
+    known = followed_link(block, order, view, last) if whole else 0
+    while link > known and count <= STACK and steps <= STEPS:
+        entry = link_at(block, link)
+        link = entry.before
+        steps += 1
+        if learn_release(block, slot, wave, order, view, entry.node, by):
+            count = push(block, slot, wave, order, view, count, list_before(block, entry.node, by))
+        else:
+            whole = False
+    if whole and last > known:
+        order.visited[view * VISITED + (link_at(block, last).first & (VISITED - 1))] = -last
+    return Walk(count, steps)
+
+
+@part
+def follow(block: Any, slot: int, wave: int, order: Any, view: int, by: Any, walk: Walk) -> Walk:
+    """Follows what list node `by` names: an observed release, those at locations, or a joined list."""
+    count, steps = walk.height, walk.steps + 1
+    if by.kind == JOINED:
+        count = push(block, slot, wave, order, view, count, by.other)
+    elif by.other > 0:
+        if learn_release(block, slot, wave, order, view, by.other, by):
+            count = push(block, slot, wave, order, view, count, list_before(block, by.other, by))
+    else:
+        chain = chain_of(block, -by.other)
+        while chain.link:
+            walk = follow_links(block, slot, wave, order, view, by, chain.link, Walk(count, steps))
+            count, steps = walk.height, walk.steps
+            chain = next_chain(block, chain.cell)
+    return Walk(count, steps)
 
 
 @cold_part
 def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
-    """Follows the new part of a wave's list. Returns False if it exceeds STACK or STEPS."""
-    stack = words(block.stack, STACK)
-    count, steps = 1, 0
-    stack[0] = order.lists[view]
+    """Follows the new part of a wave's list. Returns False if it exceeds STACK or STEPS, which ends the wave's walks."""
+    count, steps = push(block, slot, wave, order, view, 0, order.lists[view]), 0
     while count:
         count -= 1
-        number = stack[count]
-        steps += 1
-        if steps > STEPS or count + 4 > STACK:
-            return False
-        if number == 0 or not visit_first(order, view, number):
+        number, followed = words(block.stack, STACK)[count], 0
+        if not is_new(block, slot, wave, order, view, number):
             continue
         node = node_at(block, number)
-        stack[count] = node.before
-        count += 1
-        if node.kind == JOINED:
-            stack[count] = node.other
-            count += 1
-        elif node.other > 0:
-            if learn_release(block, slot, wave, order, view, node.other, node):
-                stack[count] = list_before(block, node.other, node)
-                count += 1
+        if node.kind == OBSERVED:
+            known = known_at(block, slot, wave, view, node.who)
+            followed, known.followed = known.followed, number
+            use_table(order, node.who)
         else:
-            chain = chain_of(block, -node.other)
-            cell, link = chain.cell, chain.link
-            while link:
-                steps += 1
-                entry = link_at(block, link)
-                link = entry.before
-                if learn_release(block, slot, wave, order, view, entry.node, node):
-                    if count + 4 > STACK or steps > STEPS:
-                        return False
-                    stack[count] = list_before(block, entry.node, node)
-                    count += 1
-                    if node.kind != OBSERVED_GROUP and not visit_first(order, view, -1 - link):
-                        link = 0
-                if link == 0:
-                    chain = next_chain(block, cell)
-                    cell, link = chain.cell, chain.link
+            order.visited[view * VISITED + (number & (VISITED - 1))] = number
+        while number > followed:  # a wave's observations, the latest first
+            node = node_at(block, number)
+            number = node.earlier
+            if node.before != number:
+                count = push(block, slot, wave, order, view, count, node.before)
+            walk = follow(block, slot, wave, order, view, node, Walk(count, steps))
+            count, steps = walk.height, walk.steps
+            if count > STACK or steps > STEPS:
+                order.explored[view] = ENDLESS
+                return False
     order.explored[view] = order.lists[view]
     return True
 
 
 @part
-def knows(block: Any, slot: int, wave: int, order: Any, view: int, who: int, epoch: int, what: int) -> bool:
-    """True if a wave knows of an access of wave `who`, or if the walk gave up.
-
-    what: LOAD, STORE, or a store that must be written back to be available, STORE_BACK to the device, STORE_FAR to all
-    """
-    if order.explored[view] != order.lists[view]:
-        if not explore(block, slot, wave, order, view):
-            return True
+def has_learnt(block: Any, slot: int, wave: int, order: Any, view: int, who: int, epoch: int, what: int) -> bool:
+    """True if a wave's tables say that it knows of an access; see `knows`."""
     known = known_at(block, slot, wave, view, who)
     if order.met[view] and ended_before(block, order.met[view], who // block.stride):
         return True
@@ -292,6 +351,19 @@ def knows(block: Any, slot: int, wave: int, order: Any, view: int, who: int, epo
     if what == STORE:
         return known.complete >= epoch
     return known.available[FAR if what == STORE_FAR else NEAR] >= epoch
+
+
+@part
+def knows(block: Any, slot: int, wave: int, order: Any, view: int, who: int, epoch: int, what: int) -> bool:
+    """True if a wave knows of an access of wave `who`, or if a walk gave up.
+
+    what: LOAD, STORE, or a store that must be written back to be available, STORE_BACK to the device, STORE_FAR to all
+    """
+    if order.explored[view] == ENDLESS or has_learnt(block, slot, wave, order, view, who, epoch, what):
+        return True
+    if order.explored[view] == order.lists[view]:
+        return False
+    return not explore(block, slot, wave, order, view) or has_learnt(block, slot, wave, order, view, who, epoch, what)
 
 
 @cold_part

@@ -102,6 +102,9 @@ class WaveOrder(Structure):
         ("available", c_int64 * LEVELS),  # its accesses up to this epoch were written back to each level
         ("segment", c_int64),  # node of its latest segment
         ("release", c_int64),  # node of its latest release
+        ("begun", c_int64),  # node of the release of the atomic that it executes, 0 if it makes none
+        ("spare", c_int64),  # node of a release that was taken back
+        ("spare_link", c_int64),  # one of its links
         ("arrival", c_int64),  # in tgsplit mode, the release of its arrival at a barrier
         ("grid_barrier", c_int64),  # record of the ds_gws_barrier that it passed after its last s_barrier, 0 if none
         ("released_at", c_int64),  # location of its latest release
@@ -109,10 +112,12 @@ class WaveOrder(Structure):
         ("scalar_epoch", c_int64),  # the epoch before its last s_dcache_inv
         ("acquired", c_int64),  # number of observations
         ("recent", c_int64 * RECENT),  # the latest observations
-        ("explored", c_int64 * VIEWS),  # lists that its tables contain
+        ("latest", c_int64),  # its latest observation
+        ("explored", c_int64 * VIEWS),  # lists that its tables contain; -1 if a walk gave up
         ("met", c_int64 * VIEWS),  # launches, as bits: its tables contain a release of each
         ("low", c_int64),  # waves of the launch that its tables contain: 1 + the first
         ("high", c_int64),  # the last such wave
+        # Other list nodes that it followed, and minus the links up to which it followed chains: a small table for each view.
         ("visited", c_int64 * (VIEWS * VISITED)),
     )
 

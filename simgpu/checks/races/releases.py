@@ -21,6 +21,7 @@ from simgpu.checks.races.knowledge import (  # fmt: skip
     ClashCause,
     compare_and_swap,
     ended_before,
+    fill_node,
     find_release,
     is_full,
     known_at,
@@ -90,7 +91,8 @@ def new_release(wave: int, block: Any, state: Any, order: Any, who: int, record:
         order.loaded = epoch
     if complete:
         order.complete = epoch
-    number = new_node(block, RELEASE, who, site_of(block, record), order.lists[ORDERED], 0)
+    number = fill_node(block, RELEASE, who, site_of(block, record), order.lists[ORDERED], 0, order.spare)
+    order.spare = 0
     node = node_at(block, number)
     node.scope = scope_at(block, node.record)
     node.time, node.loaded, node.complete, node.seen = epoch, order.loaded, order.complete, order.lists[VISIBLE]
@@ -107,6 +109,13 @@ def new_release(wave: int, block: Any, state: Any, order: Any, who: int, record:
             node.available_floor[level] = state.available_floor[level] + 1
     state.clock += 1
     return number
+
+
+@part
+def take_back(order: Any, state: Any) -> None:
+    """Takes back the release that an atomic has begun, which names no location any more."""
+    order.spare, order.release, order.begun = order.begun, 0, 0
+    state.clock -= 1  # no other access came in between
 
 
 @cold_part
@@ -151,6 +160,16 @@ def observed_lately(order: Any, what: int) -> bool:
     return False
 
 
+@part
+def new_observation(block: Any, order: Any, who: int, record: int, what: int, scope: int) -> int:
+    """Makes the node of a wave's observation, the new head of its list. record, what: see `OrderNode`."""
+    number = new_node(block, OBSERVED, who, record, order.lists[ORDERED], what)
+    node = node_at(block, number)
+    node.scope, node.earlier = scope, order.latest
+    order.lists[ORDERED] = order.latest = number
+    return number
+
+
 @cold_part
 def observe(wave: int, block: Any, area: Any, order: Any, who: int, record: int, what: int) -> None:
     """Records that the wave observed releases in an area. what: a node, or minus a link or list element.
@@ -158,11 +177,9 @@ def observe(wave: int, block: Any, area: Any, order: Any, who: int, record: int,
     Who passes the barrier of a grid sees what was released, without an invalidate: each wave invalidates its caches before it
     arrives (ROCm's device library, ockl/src/cg.cl), so none of the launch has an older copy when the barrier opens.
     """
-    number = new_node(block, OBSERVED, who, site_of(block, record), order.lists[ORDERED], what)
-    node = node_at(block, number)
-    node.scope = reach_of(block, area, node.record)
-    node.issued = load64(wave + VM_ISSUED)
-    order.lists[ORDERED] = number
+    site = site_of(block, record)
+    number = new_observation(block, order, who, site, what, reach_of(block, area, site))
+    node_at(block, number).issued = load64(wave + VM_ISSUED)
     if area.barrier:
         order.lists[VISIBLE] = order.near_from = number
 
@@ -185,11 +202,9 @@ def observe_grid(block: Any, order: Any, who: int) -> None:
     """Records that a wave at an s_barrier passed ds_gws_barrier before: it observed all arrivals. See `observe` for caches."""
     if order.grid_barrier == 0 or is_full(block):
         return
-    number = new_node(
-        block, OBSERVED, who, site_of(block, order.grid_barrier), order.lists[ORDERED], -load64(block.counts + GRID_HEAD)
-    )
-    node_at(block, number).scope = int(Scope.AGENT)
-    order.lists[ORDERED] = order.lists[VISIBLE] = order.near_from = number
+    arrivals = -load64(block.counts + GRID_HEAD)
+    number = new_observation(block, order, who, site_of(block, order.grid_barrier), arrivals, int(Scope.AGENT))
+    order.lists[VISIBLE] = order.near_from = number
     order.grid_barrier = 0
 
 
@@ -326,9 +341,8 @@ def meet_apart(block: Any, slot: int, first: int) -> None:
     for wave in range(block.waves):
         order = order_of(block, slot, wave)
         if order.arrival:
-            number = new_node(block, OBSERVED, first + wave, record, order.lists[ORDERED], -link)
-            node_at(block, number).scope = int(Scope.WORKGROUP)
-            order.lists[ORDERED], order.arrival = number, 0
+            new_observation(block, order, first + wave, record, -link, int(Scope.WORKGROUP))
+            order.arrival = 0
 
 
 @cold_part

@@ -235,6 +235,30 @@ def test_a_spin_lock_orders_what_it_guards(give: str, threads: int) -> None:
     assert len(check(SPIN.format(take="", give=""), grid=12, threads=threads, block=64)) >= 1
 
 
+# Workgroup 0 stores a word, then compares and swaps another; workgroup 1 does the same after it.
+SWAPS = """
+{lanes}
+v_mov_b32 v2, 5
+v_mov_b32 v3, {compare}
+s_cmp_eq_u32 s2, 0
+s_cbranch_scc1 first
+s_sleep 100
+global_atomic_cmpswap v4, v10, v[2:3], s[6:7] glc
+s_waitcnt vmcnt(0)
+first:
+global_store_dword v10, v11, s[4:5]
+s_waitcnt vmcnt(0)
+global_atomic_cmpswap v4, v10, v[2:3], s[6:7] glc
+s_waitcnt vmcnt(0)
+"""
+
+
+@pytest.mark.parametrize("lanes", ["s_mov_b64 exec, 1", "s_mov_b64 exec, 0xff"])
+def test_a_compare_and_swap_that_stores_nothing_releases_nothing(lanes: str) -> None:
+    assert check(SWAPS.format(lanes=lanes, compare=0), grid=2, block=64) == []
+    assert len(check(SWAPS.format(lanes=lanes, compare=9), grid=2, block=64)) == 1
+
+
 LOOK_BACK = """
 v_cmp_eq_u32 vcc, 0, v0
 s_and_b64 exec, exec, vcc

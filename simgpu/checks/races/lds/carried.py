@@ -23,7 +23,8 @@ from simgpu.machine.runtime import address_of, cold_part, copy, load64, part, wo
 CARRIED = event("LDS in flight behind a barrier")
 FLAGS_SHIFT, SIZE_SHIFT = 32, 40
 # Flags of an access, also of device memory. COHERENT: it bypasses caches. RETURNS: an atomic that returns. SCALAR: of a scalar
-# load. STRAIGHT: all 64 lanes, at consecutive offsets. QUEUED: in the queue that lgkmcnt counts in order.
+# load. STRAIGHT: all 64 lanes, at consecutive offsets. QUEUED: in the queue that lgkmcnt counts in order. SWAPS: an atomic on LDS
+# that may take a lock, or a compare-and-swap of device memory.
 WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, QUEUED, SWAPS = (1 << bit for bit in range(8))
 LOG_ENTRIES = 256  # accesses that a log keeps
 ENTRIES = 32  # most entries of a list: lgkmcnt counts to 15, and an operation makes at most two accesses

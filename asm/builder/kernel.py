@@ -39,6 +39,7 @@ NOTE_COLUMN = 64
 WITHOUT_WIDTH = ("ds_read", "ds_write", "buffer_load", "buffer_store", "s_load")  # see `_with_width`
 # Loads of 8 and 16 bits are zero-extended into a register each.
 NARROW = {"ds_read": ("u8", "u16"), "buffer_load": ("ubyte", "ushort"), "buffer_store": ("byte", "short")}
+OPPOSITE = {"scc0": "scc1", "scc1": "scc0", "vccz": "vccnz", "vccnz": "vccz"}  # conditions of branches
 SCALAR_COMPARISONS = ("s_cmp_", "s_bitcmp1_")
 # An instruction's origin is the first frame outside these files.
 BUILDER_FILES = (__file__, contextlib.__file__)
@@ -311,11 +312,16 @@ class KernelBuilder:
         self.items = here
 
     @contextlib.contextmanager
-    def aside(self, when: str, name: str, back: str) -> Iterator[None]:
+    def aside(self, when: str, name: str, back: str, likely: bool = False) -> Iterator[None]:
         """Emits a branch to a block after the kernel's end, which jumps back to where the branch is.
 
-        when: as in `branch`. name, back: labels of the block and of the place after the branch.
+        when: as in `branch`. name, back: labels of the block and of the place after the branch. likely: True for a block that most
+        waves execute. It stays where it is, and others jump over it.
         """
+        if likely:
+            with self.jump_over(OPPOSITE[when], back):
+                yield
+            return
         after = self.new_label(back)
         with self.out_of_line(name, after) as start:
             yield

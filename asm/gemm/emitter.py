@@ -12,9 +12,9 @@ Operands loaded by whole cache lines have their own loop (lines.py).
 
 Edges: raw buffers, whose out-of-range lanes read 0 and store nothing, implement the clipped view. Rows of any length and
 alignment are loaded and stored by chunks. A load at the end of a row brings elements of the next one, for rows or columns of C
-that are not stored. The last tile of k, which has no next row, is loaded out of line with each row's last chunk earlier
-(parts/buffers.py). A group of C's columns that the view's end cuts is stored by elements. Only rows that are shorter than a
-chunk are loaded by elements.
+that are not stored. The last tile of k, which has no next row, is loaded by other code with each row's last chunk earlier
+(parts/buffers.py), out of line if the plan's k needs none (`UsualTiles`). A group of C's columns that the view's end cuts is
+stored by elements. Only rows that are shorter than a chunk are loaded by elements.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from simgpu.asm.gemm.block_scales import BlockScales
 from simgpu.asm.gemm.ending import Ending
 from simgpu.asm.gemm.leaves import MappedStaging, RowValues
 from simgpu.asm.gemm.lines import Pace
-from simgpu.asm.gemm.operands import check, second_pass
+from simgpu.asm.gemm.operands import UsualTiles, check, second_pass
 from simgpu.asm.gemm.prologue import (
     clear_accumulators,
     epilogue_names,
@@ -49,7 +49,7 @@ from simgpu.asm.gemm.prologue import (
 from simgpu.asm.gemm.reduce import Reduction
 from simgpu.asm.gemm.tile_order import workgroups
 from simgpu.asm.gemm.turn import Fragments, SpreadUnit, Turn, add_writes_and_loads
-from simgpu.asm.parts.integer_math import branch_if_zero
+from simgpu.asm.parts.integer_math import compare_with_zero
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Staging
 from simgpu.asm.parts.whole_lines import WholeLineStaging
@@ -92,7 +92,7 @@ class GemmEmitter(Visitor):
         kinds += "p" * problem.preshuffle_b
         tile = f"{self.operands.a.rows}x{self.operands.b.rows}x{self.operands.tile_k}"
         name = "_".join(("gemm", *types, kinds, tile, *extras))
-        self.turn = Turn(plan, self.operands)
+        self.turn, self.usual = Turn(plan, self.operands), UsualTiles.of(plan, self.operands)
         self.k = KernelBuilder(name, target, plan.threads, plan=plan.resources)
         self.mnemonic, self.modifiers = matrix_instruction(plan.atom, target, problem.dtype)
         self.size_c = dtype(problem.accumulator if self.split else problem.dtype_c).bytes
@@ -133,7 +133,7 @@ class GemmEmitter(Visitor):
         warp = block.first()
         assert isinstance(warp, WarpGemmNode)
         k.comment("alpha = 0: A and B are not read")
-        branch_if_zero(k, self.arguments["alpha"], self.plan.problem.epilogue_type == "i32", done)
+        k.branch(compare_with_zero(k, self.arguments["alpha"], self.plan.problem.epilogue_type == "i32"), done)
         k.branch(k.s_cmp_le_i32(self.place.k_left, 0), done)
         if self.tiles.lines is not None:
             k.comment("BlockGemmNode: four K steps are three cache lines of a row")
@@ -153,7 +153,7 @@ class GemmEmitter(Visitor):
         self._load_next()
         if self.scales is not None:
             self.scales.load()
-        self._move_ends()
+        self._move_ends(likely=not self.usual.is_whole(0))
         for write in self._writes():
             write()
         if self.scales is not None:
@@ -183,7 +183,7 @@ class GemmEmitter(Visitor):
         last = k.new_label("last_tile")
         for address in self.tiles.write_addresses:
             k.v_add_u32(address, self.tiles.stage_step, address, note="the other stage next")
-        self._load_next()
+        self._load_next(1)
         k.s_barrier(note="the first tile is in LDS")
         self._read_first_turn()
         k.s_sub_u32(self.place.k_left, self.place.k_left, step, note="k behind this tile")
@@ -197,36 +197,51 @@ class GemmEmitter(Visitor):
 
     def _whole_tiles(self, warp: WarpGemmNode) -> None:
         """Emits the loop over loads of whole tiles, which go between matrix instructions."""
-        k, behind = self.k, self.k.new_label("whole_tiles_end")
-        top = k.new_label("whole_tile")
-        k.branch(k.s_cmp_lt_i32(self.place.k_unloaded, self.tiles.wide_k), behind)
-        k.label(top)
-        self.visit(warp, Prefetch.WHOLE)
-        k.s_cbranch_scc1(top)
-        k.label(behind)
+        k, top = self.k, self.k.new_label("whole_tile")
+        whole = k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
+        with k.aside(whole, "whole_tiles", "whole_tiles_end", likely=self.usual.is_whole(2)):
+            k.label(top)
+            self.visit(warp, Prefetch.WHOLE)
+            k.s_cbranch_scc1(top)
 
-    def _load_next(self) -> None:
-        """Starts the loads of the next k tile, if there is one."""
+    def _load_last(self) -> None:
+        """Starts the loads of the next k tile, if there is one, after the loop over whole tiles: its loads are clipped."""
+        k = self.k
+        with k.aside(k.s_cmp_gt_i32(self.place.k_unloaded, 0), "clipped", "loaded", likely=self.usual.in_last_loop):
+            for staging in self.tiles.tiled_operands:
+                staging.load_clipped(self.place.k_unloaded)
+        self._advance()
+
+    def _load_next(self, number: int = 0) -> None:
+        """Starts the loads of the next k tile, if there is one. number: of the tile, if it is one of the first two."""
         k = self.k
         loaded = k.new_label("loaded")
-        with k.out_of_line("clipped", loaded) as clipped:
+
+        def load_whole() -> None:
+            for staging in self.tiles.tiled_operands:
+                for load in chain(*staging.loads()):
+                    load()
+
+        def load_clipped() -> None:
             k.comment("a tile that an edge cuts (or none): to the ends of the rows")
             k.branch(k.s_cmp_le_i32(self.place.k_unloaded, 0), loaded)
             for staging in self.tiles.tiled_operands:
                 staging.load_clipped(self.place.k_unloaded)
+
+        here, other = (load_whole, load_clipped) if self.usual.is_whole(number) else (load_clipped, load_whole)
+        with k.out_of_line("clipped" if here is load_whole else "whole", loaded) as start:
+            other()
         k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
-        k.s_cbranch_scc0(clipped)
-        for staging in self.tiles.tiled_operands:
-            for load in chain(*staging.loads()):
-                load()
+        k.branch("scc0" if here is load_whole else "scc1", start)
+        here()
         k.label(loaded)
         self._advance()
 
-    def _move_ends(self) -> None:
-        """Moves chunks at the ends of rows to their places, if the loaded tile was clipped."""
+    def _move_ends(self, likely: bool = False) -> None:
+        """Moves chunks at the ends of rows to their places, if the loaded tile was clipped. likely: True if most are."""
         k, left = self.k, self.k.s.alloc("k left of the tile")
         k.s_add_u32(left, self.place.k_unloaded, self.operands.tile_k)
-        with k.aside(k.s_cmp_lt_i32(left, self.tiles.wide_k), "row_ends", "ends_moved"):
+        with k.aside(k.s_cmp_lt_i32(left, self.tiles.wide_k), "row_ends", "ends_moved", likely=likely):
             for staging in self.tiles.tiled_operands:
                 if isinstance(staging, Staging):
                     staging.move_ends(left)
@@ -381,7 +396,7 @@ class GemmEmitter(Visitor):
         else:
             writes = self._writes()
             first = max(0, room - len(writes))
-            add(first, self._move_ends)
+            add(first, partial(self._move_ends, self.usual.cut))
             for index, write in enumerate(writes):
                 add(first + index * (room - first) // len(writes), write)
 
@@ -399,7 +414,7 @@ class GemmEmitter(Visitor):
 
         add(room, turn_writes)
         if not whole:
-            add(room, self._load_next)
+            add(room, self._load_last)
         # This tile's last reads precede the switch: those of the last turn, and those that the previous tile left.
         begun = max([count - len(self.turn.order), *(number + 1 for number, *_ in self.fragments.inherited_reads)])
         turns: list[Callable[[], None]] = [partial(staging.other_stage, step) for staging in self.tiles.tiled_operands]

@@ -12,7 +12,7 @@ from simgpu.asm.gemm.store import Accumulators, TileStore
 from simgpu.asm.parts.buffers import new_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import branch_if_zero
+from simgpu.asm.parts.integer_math import compare_with_zero
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.layout import TileLayouts
@@ -34,28 +34,33 @@ class Ending:
         self.compute = self.problem.accumulator if self.split else self.problem.epilogue_type
 
     def emit(self) -> None:
-        """Stores C in one of four ways: inside the view or clipped, with or without beta. Partial products have two."""
-        k = self.k
+        """Stores C in one of four ways: inside the view or clipped, without beta or with it. Partial products have two.
+
+        C without beta and inside the view comes first: a jump to code that was not executed waits for it.
+        """
+        k, scaled = self.k, not self.split and self.problem.activation not in GATES
         store = self._store()
         k.v.free(k.work_item, self.place.lane_row, self.place.group, listed=True)
-        clipped = k.new_label("edge")
+        with_beta = k.new_label("beta")
+        if scaled:
+            compare_with_zero(k, self.arguments["beta"], self.compute == "i32")
+            k.s_cbranch_scc0(with_beta)
+        k.comment("partial products" if self.split else "C, which is not read")
+        self._emit(store, False)
+        if scaled:
+            k.label(with_beta)
+            k.comment("C = alpha·A·B + beta·C")
+            self._emit(store, True)
+
+    def _emit(self, store: TileStore, scaled: bool) -> None:
+        k, clipped = self.k, self.k.new_label("edge")
         k.branch(k.s_cmp_lt_i32(self.place.m_left, self.operands.a.rows), clipped)
         k.branch(k.s_cmp_lt_i32(self.place.n_left, self.operands.b.rows), clipped)
-        self._emit(store, edge=False)
+        store.emit(False, scaled)
+        k.s_endpgm()
         k.label(clipped)
-        self._emit(store, edge=True)
-
-    def _emit(self, store: TileStore, edge: bool) -> None:
-        k, cut = self.k, ", clipped" * edge
-        if not self.split and self.problem.activation not in GATES:
-            without = k.new_label("beta_0")
-            branch_if_zero(k, self.arguments["beta"], self.compute == "i32", without)
-            k.comment("C = alpha·A·B + beta·C" + cut)
-            store.emit(edge, True)
-            k.s_endpgm()
-            k.label(without)
-        k.comment(("partial products" if self.split else "C, which is not read") + cut)
-        store.emit(edge, False)
+        k.comment("the same, clipped")
+        store.emit(True, scaled)
         k.s_endpgm()
 
     # -- buffers and addresses ---------------------------------------------------------------------

@@ -1,10 +1,13 @@
-"""GEMM plans that have no kernel, and those with a second pass."""
+"""GEMM plans that have no kernel, those with a second pass, and the k tiles of most blocks."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from simgpu.asm.parts.activation_f64 import PAIRS
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
+from simgpu.operators.gemm.layout import TileLayouts
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 
@@ -62,3 +65,34 @@ def check(plan: GemmPlan) -> None:
             value = getattr(problem, name)
             if value != int(value) or abs(value) >= 1 << 31:
                 raise LaunchError(f"{name} = {value:g}: an i8 product takes an integer of 32 bits")
+
+
+@dataclass(frozen=True)
+class UsualTiles:
+    """K tiles of most blocks of the plan's problem. They decide which code is in line; the kernel is right for any k."""
+
+    part: int  # k of a block
+    step: int  # k of a tile
+    wide: int  # k left that allows whole loads, but at edges of m and n
+
+    @classmethod
+    def of(cls, plan: GemmPlan, operands: TileLayouts) -> UsualTiles:
+        """Returns those of a plan."""
+        aligned = operands.a.aligned or operands.b.aligned
+        part = min(plan.problem.k, plan.k_steps_per_block * plan.tile_k)
+        return cls(part, plan.tile_k, plan.tile_k * (2 if aligned else 1))
+
+    def is_whole(self, number: int) -> bool:
+        """True if tile `number` is loaded as a whole."""
+        return self.part - number * self.step >= self.wide
+
+    @property
+    def in_last_loop(self) -> bool:
+        """True if a tile is loaded after the loop over whole tiles, which begins with tile 2."""
+        whole = max(2, (self.part - self.wide) // self.step + 1)
+        return self.part > whole * self.step
+
+    @property
+    def cut(self) -> bool:
+        """True if tile 1 or a later one ends within its loads."""
+        return self.part > self.step and not self.is_whole(-(-self.part // self.step) - 1)

@@ -19,7 +19,7 @@ from simgpu.asm.parts.add_parts import THREADS, add_parts
 from simgpu.asm.parts.buffers import OUTSIDE, new_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import branch_if_zero
+from simgpu.asm.parts.integer_math import compare_with_zero
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.problem import GATES, NARROW
@@ -147,7 +147,7 @@ class Reduction:
             epilogue.multiply(x, self.row_scale)
         if self.per == 1:
             without = k.new_label("beta_0")
-            branch_if_zero(k, self.arguments["beta"], problem.epilogue_type == "i32", without)
+            k.branch(compare_with_zero(k, self.arguments["beta"], problem.epilogue_type == "i32"), without)
             epilogue.add_scaled(x, self._load(self.elements, "C", address))
             k.label(without)
         if problem.bias:

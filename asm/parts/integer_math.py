@@ -59,8 +59,8 @@ def add_wide(k: KernelBuilder, base: Reg, low: Operand, high: Operand = 0, note:
     k.s_addc_u32(base[1], base[1], high)
 
 
-def branch_if_zero(k: KernelBuilder, value: Reg, integer: bool, label: str) -> None:
-    """Branches to `label` if a scalar argument of 32 or 64 bits is 0. A float's sign does not count."""
+def compare_with_zero(k: KernelBuilder, value: Reg, integer: bool) -> str:
+    """Returns the condition that a scalar argument of 32 or 64 bits is 0, scc1. A float's sign does not count."""
     magnitude = k.s.alloc("magnitude")
     if integer:
         k.s_mov_b32(magnitude, value)
@@ -68,8 +68,8 @@ def branch_if_zero(k: KernelBuilder, value: Reg, integer: bool, label: str) -> N
         k.s_and_b32(magnitude, value[value.count - 1], 0x7FFFFFFF)
     if value.count == 2:
         k.s_or_b32(magnitude, magnitude, value[0])
-    k.branch(k.s_cmp_eq_u32(magnitude, 0), label)
     k.s.free(magnitude)
+    return k.s_cmp_eq_u32(magnitude, 0)
 
 
 def scalar_modulo(k: KernelBuilder, result: Reg, value: Reg, divisor: Reg, scratch: Reg) -> None:

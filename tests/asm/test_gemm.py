@@ -24,6 +24,7 @@ from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
 from simgpu.operators.gemm.layout import TileLayouts
 from simgpu.operators.gemm.order import group_rows, tile_at
 from simgpu.operators.gemm.plan import with_tiling
+from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.tools.tables.listing import listing_lines
 from tests.support.devices import device
@@ -343,7 +344,8 @@ def test_the_bytes_are_what_runs():
     (info,) = parsed.kernels.values()
     body = parsed.read(info.entry, info.code_size)
     listing = simgpu.disassemble(body, "gfx908")
-    offset = next(o for o, text in reversed(listing) if text.startswith("v_mul_f32_e32"))
+    _, clipped, *_ = (o for o, text in listing if text == "s_endpgm")  # ends of the code without beta
+    offset = next(o for o, text in reversed(listing) if text.startswith("v_mul_f32_e32") and o < clipped)
     place = code.index(body) + offset
     word = int.from_bytes(code[place : place + 4], "little")
     assert word >> 25 & 0x3F == 5  # VOP2 v_mul_f32; 1 is v_add_f32
@@ -420,7 +422,7 @@ def square(size):
 def test_the_main_loop_is_few_wide_instructions():
     """A k tile of 128x128x16 on gfx908 has 64 matrix instructions, 4 wide loads, 8 b128 reads, 1 barrier."""
     kernel = asm.emit(square(4096))
-    body = re.split(r"k_tile_0:\n", kernel.text)[1].split("k_tile_exit_0:")[0]
+    body = re.split(r"whole_tile_0:\n", kernel.text)[1].split("whole_tiles_end_0:")[0]
     names = [line.split()[0] for line in body.splitlines() if not line.strip().startswith((";", "."))]
     count = {name: names.count(name) for name in set(names)}
     assert count["v_mfma_f32_16x16x4f32"] == 64
@@ -440,8 +442,24 @@ def test_text_says_tree_node_coordinates_and_arrays():
 
 def test_one_object_serves_every_shape_of_a_tile():
     texts = {asm.emit(TiledComputation(m, n, k, alpha=al, beta=be, batch=batch)).text
-             for m, n, k, al, be, batch in ((33, 40, 16, 1, 0, 1), (50, 64, 14, 2, 1, 2), (64, 33, 9, 0, 3, 1))}  # fmt: skip
+             for m, n, k, al, be, batch in ((33, 40, 15, 1, 0, 1), (50, 64, 14, 2, 1, 2), (64, 33, 9, 0, 3, 1))}  # fmt: skip
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize(("target", "name", "trans"), [
+    ("gfx908", "f32", (True, False)), ("gfx942", "f16", (False, False)), ("gfx950", "i8", (False, True)),
+    ("gfx90a", "bf16", (True, True)),
+])  # fmt: skip
+@pytest.mark.parametrize("code", [0.4, 1, 1.3, 2, 2.3, 3, 5, 5.2])  # K steps
+def test_code_of_another_k_has_its_blocks_elsewhere(target, name, trans, code):
+    """k decides which code is in line: first tiles and later ones that are whole, cut or missing."""
+    planned = TiledComputation.of(GemmProblem(64, 64, 64, name, *trans), board(target)).plan.tiling
+    span = 2 * planned.warp_k
+    tiling = replace(planned, tile_m=64, tile_n=64, tile_k=span, blocks=1, split_k=1)
+    for steps in (0.5, 1, 1.4, 2, 3.1, 4):
+        result = gemm(65, 63, int(steps * span), target, name, trans, tiling=tiling, check=True, code_of_k=int(code * span))
+        result.check()
+        assert not [finding for run in result.runs for finding in run.findings]
 
 
 def test_one_launch_of_several_is_refused():

@@ -98,8 +98,10 @@ def padded(shape: tuple[int, ...], stride: int, kind: np.dtype, source: np.rando
 
 def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, beta=0.0, pads=(0, 0, 0), batch=1, bias=False,
          activation="none", policy="corrected", guard=GUARD, edit=None, descriptor=None, check=False, tiling=None,
-         group_rows=(), **epilogue) -> Result:  # fmt: skip
+         group_rows=(), code_of_k=None, **epilogue) -> Result:  # fmt: skip
     """Runs one GEMM; `edit(a, b, c)` changes the inputs.
+
+    code_of_k: runs the code that was emitted for the same tile and another k.
 
     descriptor: a HardwareDescriptor that replaces the target's; check: the device's; tiling: replaces the plan's; group_rows:
     of a grouped product; epilogue: dtype_c, scale_c, residual, scales of GemmProblem.
@@ -135,6 +137,11 @@ def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, 
     if tiling is not None:
         tree.derivation = with_tiling(tree.problem, tree.descriptor, policy, tiling)
     kernel = asm.emit(tree)
+    if code_of_k is not None:
+        given = replace(problem, k=code_of_k, lda=None, ldb=None, ldc=None)
+        other = TiledComputation.of(given, descriptor or board(target), policy)
+        other.derivation = with_tiling(other.problem, other.descriptor, policy, tree.plan.tiling)
+        kernel = replace(kernel, text=asm.emit(other).text)
     gpu = device(target, check)
     buffers = [gpu.upload(memory) for memory in memories]
     given = [buffer.address + guard * kind.itemsize for buffer, kind in zip(buffers, kinds)]

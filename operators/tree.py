@@ -269,15 +269,22 @@ class Root(Node):
         >>> print(tree.with_loops(Level.BLOCK, (rows, TileLoop("n", 2048))).first().first().views[0])
         X:(1,2048)
         """
-        other, plan = copy(self), self.derivation
+        plan = self.derivation
         wrong = "{}: no kernel has the {}'s loop '{}' here: use '{}'"
         for own, loop in zip_longest(plan.nest.get(level, ()), loops):
             if not (own and loop and replace(own, tile=loop.tile) == loop and loop.tile > 0):
                 raise LaunchError(wrong.format(plan.title, level, loop, own))
-        other.derivation = self.fit({**plan.nest, level: loops})
+        other = self.with_plan(self.fit({**plan.nest, level: loops}))
         for near, loop in zip(other.derivation.nest[level], loops, strict=True):
             if near != loop:
                 raise LaunchError(wrong.format(plan.title, level, loop, near))
+        return other
+
+    def with_plan(self, plan: Any) -> Self:
+        """Returns the tree with another plan of the same problem and target."""
+        other = copy(self)
+        vars(other).pop("views", None)  # of this plan
+        other.derivation = plan
         return other
 
     def fit(self, nest: Nest) -> Any:

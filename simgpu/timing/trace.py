@@ -53,8 +53,13 @@ def updated_fraction(traces: Sequence[Trace], code: CodeColumns) -> float:
     stores, loads = (code.flags & STORE != 0), (code.flags & (STORE | ATOMIC) == 0) & (code.kind == Kind.VMEM)
     stored = updated = 0
     for trace in traces:
-        mine, loaded = distinct(trace.lines_of(code, stores)), distinct(trace.lines_of(code, loads))
+        mine, loaded = distinct(trace.lines_of(code, stores)), trace.lines_of(code, loads)
         stored += len(mine)
+        if not len(mine) or not len(loaded):
+            continue
+        of_stores = np.zeros((int(max(mine[-1], loaded.max())) >> PAGE_SHIFT) + 1, bool)
+        of_stores[mine >> PAGE_SHIFT] = True
+        loaded = distinct(loaded[of_stores[loaded >> PAGE_SHIFT]])  # few kernels load what is in a page that they store
         updated += len(mine) + len(loaded) - len(distinct(np.concatenate([mine, loaded])))
     return updated / max(1, stored)
 

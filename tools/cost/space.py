@@ -30,10 +30,6 @@ from simgpu.operators import (
     RowTree,
     Softmax,
     TiledComputation,
-    plan_attention,
-    plan_conv2d,
-    plan_softmax,
-    rows_plan,
 )
 from simgpu.operators.attention.cost import attention_seconds
 from simgpu.operators.attention.plan import queries_that_fit, with_queries
@@ -103,16 +99,15 @@ def _parts(steps: int, split: int) -> int:
 
 
 def _gemm(kind: type[TiledComputation], problem: Any, d: HardwareDescriptor) -> Space:
-    plan = kind.of(problem, d).derivation
+    formula = kind.of(problem, d)
+    plan = formula.derivation
     p, every = plan.problem, candidates(plan)  # p: of a problem with leaves, its GEMM
     chosen = plan.tile_m, plan.tile_n, plan.tile_k, plan.split_k
 
     def tree(tile: Tile) -> Root:
         m, n, k, split = tile
         tiling = replace(plan.tiling, tile_m=m, tile_n=n, tile_k=k, split_k=_parts(-(-p.k // k), split), blocks=1, limited_by=None)
-        made = kind.of(problem, d)
-        made.derivation = with_tiling(p, d, "corrected", tiling)
-        return made
+        return formula.with_plan(with_tiling(p, d, "corrected", tiling))
 
     mine = gemm_seconds(p, d, Tiles(*chosen, plan.resources.blocks_per_cu))["total"]
     return Space(
@@ -122,7 +117,8 @@ def _gemm(kind: type[TiledComputation], problem: Any, d: HardwareDescriptor) -> 
 
 
 def _conv2d(p: Any, d: HardwareDescriptor) -> Space:
-    plan = plan_conv2d(p, d)
+    formula = Conv2d(p, d)
+    plan = formula.derivation
     step, unit = plan.waves_p * plan.atom.m, plan.waves_oc * plan.atom.n
     step //= int(np.gcd(step, plan.tile_ow))
     sides = ((oh, oc) for oh in range(step, 256 // plan.tile_ow + 1, step) for oc in range(unit, 257, unit))
@@ -130,9 +126,7 @@ def _conv2d(p: Any, d: HardwareDescriptor) -> Space:
     parts = np.unique(np.minimum(splits(), plan.ic_steps))
 
     def tree(tile: Tile) -> Root:
-        made = Conv2d(p, d)
-        made.derivation = replace(fitting[tile[:3]], split_ic=_parts(plan.ic_steps, tile[3]))
-        return made
+        return formula.with_plan(replace(fitting[tile[:3]], split_ic=_parts(plan.ic_steps, tile[3])))
 
     return Space(
         f"{p.n}x{p.ic}x{p.ih}x{p.iw} by {p.oc}x{p.kh}x{p.kw}", (plan.tile_oh, plan.tile_ow, plan.tile_oc, plan.split_ic),
@@ -142,7 +136,8 @@ def _conv2d(p: Any, d: HardwareDescriptor) -> Space:
 
 
 def _attention(p: Any, d: HardwareDescriptor) -> Space:
-    plan, parts = plan_attention(p, d), np.array(splits())
+    formula, parts = FusedAttention(p, d), np.array(splits())
+    plan = formula.derivation
     fitting = [with_queries(plan, queries) for queries in sorted(queries_that_fit(p, d))]
     if tile_q := shared_tile(p, d):
         fitting.append(with_queries(plan, tile_q))
@@ -151,9 +146,8 @@ def _attention(p: Any, d: HardwareDescriptor) -> Space:
         return attention_seconds(p, d, made.tile_Q, made.tile_KV, split, made.shared)["total"]
 
     def tree(tile: Tile) -> Root:
-        made, tiles = FusedAttention(p, d), with_queries(plan, tile[0])
-        made.derivation = replace(tiles, split_kv=_parts(key_steps(p, tiles.tile_Q, tiles.tile_KV)[1], tile[1]))
-        return made
+        tiles = with_queries(plan, tile[0])
+        return formula.with_plan(replace(tiles, split_kv=_parts(key_steps(p, tiles.tile_Q, tiles.tile_KV)[1], tile[1])))
 
     # If K and V are shared, keys are not split.
     table = np.array([np.where(made.shared & (parts > 1), np.inf, seconds(made, parts)) for made in fitting])
@@ -178,7 +172,8 @@ def _attention_backward(p: Any, d: HardwareDescriptor) -> Space:
 
 
 def _softmax(p: Any, d: HardwareDescriptor) -> Space:
-    plan, step = plan_softmax(p, d), step_elements(p, d)
+    formula, step = Softmax(p, d), step_elements(p, d)
+    plan = formula.derivation
     uses = {waves: softmax_resources(p, d, waves) for waves in (0, *ROW_WAVES)}
     most, packing = keeping(p, d)
     if packing > 1:  # then this number of waves keeps a row only this way
@@ -193,12 +188,10 @@ def _softmax(p: Any, d: HardwareDescriptor) -> Space:
 
     def tree(tile: Tile) -> Root:
         waves, split = tile
-        made = Softmax(p, d)
-        made.derivation = replace(
+        return formula.with_plan(replace(
             plan, waves_row=max(1, waves), lanes_row=d.wavefront_size, in_flight=1, resident=waves > 0,
             packing=packing if waves == most else 1, split_n=_parts(-(-p.n // step), split), resources=fitting[waves],
-        )  # fmt: skip
-        return made
+        ))  # fmt: skip
 
     waves = plan.waves_row if plan.resident else 0
     mine = softmax_seconds(p, d, waves, step, plan.resources.blocks_per_cu, plan.split_n, plan.packing)["total"]
@@ -209,7 +202,8 @@ def _softmax(p: Any, d: HardwareDescriptor) -> Space:
 
 
 def _rows(p: Any, d: HardwareDescriptor) -> Space:
-    plan = rows_plan(p, d)
+    formula = RowTree(p, d)
+    plan = formula.derivation
     if plan.lanes_row < d.wavefront_size:
         plans: dict[Tile, RowPlan] = {(1, loads): with_loads(plan, loads) for loads in IN_FLIGHT}
     else:
@@ -232,9 +226,7 @@ def _rows(p: Any, d: HardwareDescriptor) -> Space:
     seconds = np.array([[times.get((*tile, count), np.inf) for count in parts] for tile in fitting])
 
     def tree(tile: Tile) -> Root:
-        made = RowTree(p, d)
-        made.derivation = every[tile]
-        return made
+        return formula.with_plan(every[tile])
 
     chosen = plan.waves_row if plan.resident else 0, plan.in_flight, plan.parts if plan.split else 1
     return Space(f"{p.rows} rows of {p.n}", chosen, row_seconds(plan)["total"], tuple(fitting), tuple(parts), seconds, tree)

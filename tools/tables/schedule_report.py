@@ -70,11 +70,12 @@ def _time_kernels(kernel: EmittedKernel, steps: list[EmittedKernel], tree: Root,
     device, answers, before = simgpu.Device(tree.descriptor, threads=1), dict[str, Prediction](), LaunchHistory()
     sizes = dict.fromkeys(kernel.operands, room) | dict(kernel.scratch)
     buffers, module = {name: device.alloc(nbytes) for name, nbytes in sizes.items()}, device.load(kernel.assemble())
-    for step in steps:
+    for number, step in enumerate(steps, 1):
         with progress(f"modelling the time of {step.name}"):
             sampled = sample(module[step.name], Geometry.of(step.grid, step.block), step.bind(buffers), restore=False)
             answers[step.name] = predict(sampled, warm=before)
-            before = answers[step.name].left
+            if number < len(steps):
+                before = answers[step.name].left
     return answers
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import Formula, log2, of
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE, buffer_at, new_buffer
-from simgpu.asm.parts.lanes import COMBINE, NEUTRAL, unpack_chunk, wave_number
+from simgpu.asm.parts.lanes import INSTRUCTIONS, unpack_chunk, wave_number
 from simgpu.asm.visitor import emit
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.columns import LOADS, WAVES, ColumnBlock, ColumnLane, Columns, ColumnWarp
+from simgpu.operators.compute import COMBINE
 from simgpu.operators.tree import Visitor
 
 PARTS = "parts"  # scratch memory: a row of results for each part
@@ -33,7 +35,7 @@ class ColumnEmitter(Visitor):
         self.columns, self.element = len(root.axes["n"]), self.problem.element.bytes
         self.step = WAVES * self.rows_load
         self.words = max(1, self.chunk * self.element // WORD)
-        self.operation, self.neutral = COMBINE[self.problem.reduce], NEUTRAL[self.problem.reduce]
+        self.operation, self.neutral = INSTRUCTIONS[self.problem.reduce], COMBINE[self.problem.reduce][0]
         name = f"column_{self.problem.reduce}_{self.problem.dtype}_n{self.columns}_{self.lanes}_{source}"
         self.k = KernelBuilder(name, plan.descriptor.arch, WAVES * WAVEFRONT, plan=plan.resources)
 

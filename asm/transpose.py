@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import log2, of
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE, new_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, wave_number
 from simgpu.asm.visitor import emit
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.transpose import Transpose, TransposeAtom, TransposeBlock, TransposeWarp
 from simgpu.operators.tree import Visitor

@@ -9,12 +9,13 @@ from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.softmax import SoftmaxUpdate, inverse, log_sum_exp
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import Formula, log2, of
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.add_parts import in_batches
 from simgpu.asm.parts.buffers import OUTSIDE, clip, new_buffer
 from simgpu.asm.parts.integer_math import add_wide, multiply_wide
 from simgpu.asm.parts.matrix import read_scaled
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.registers import LOOP_RANGES, WAVES, merge_row_words, partial_columns

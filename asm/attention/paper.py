@@ -23,6 +23,7 @@ from simgpu.asm.attention.softmax import MINUS_INFINITY, inverse
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.lanes import lanes_reduce
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper.registers import FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
 from simgpu.operators.attention.problem import ATOM, GAINS
@@ -30,8 +31,6 @@ from simgpu.operators.attention.registers import column_blocks
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 from simgpu.operators.resources import DS_REACH
 from simgpu.operators.tree import FINITE_FLOOR
-
-LANES = 64
 
 
 class PaperEmitter(FusedEmitter):
@@ -64,7 +63,7 @@ class PaperEmitter(FusedEmitter):
         self.value_addresses()
         self.in_place = k.target != "gfx908"
         scores = self.nq * self.nk * QUAD
-        self.queries = k.array("Q fragments", self.tile_q * plan.d * self.e_bytes // (LANES * WORD))
+        self.queries = k.array("Q fragments", self.tile_q * plan.d * self.e_bytes // (WAVEFRONT * WORD))
         self.e = k.array("S and E" if self.in_place else "E", scores)
         self.scores = self.e if self.in_place else k.array("S", scores)
         self.m, self.delta, self.factors = (k.array(name, self.nq * QUAD) for name in ("m", "delta", "corrections"))

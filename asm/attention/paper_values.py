@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from simgpu.asm.attention.frame import scalar_constants
-from simgpu.asm.attention.paper import LANES, PaperEmitter
+from simgpu.asm.attention.paper import PaperEmitter
 from simgpu.asm.attention.shape import widest
 from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import clip
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, Narrowing, gather_column, widen
 from simgpu.asm.parts.matrix import read_scaled, scale
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper.registers import FRAGMENTS, GROUPS, QUAD, chunks
 from simgpu.operators.attention.problem import ATOM
@@ -32,7 +33,7 @@ class MatrixValues(PaperEmitter):
         # Keys of one step. A lane group has one of them in f32, a D register's four in 2-byte types.
         self.keys = ATOM if self.narrow else GROUPS
         self.value_row = widest(self.rows, self.keys)
-        self.o = k.array("O", self.tile_q * plan.d // LANES)
+        self.o = k.array("O", self.tile_q * plan.d // WAVEFRONT)
         k.move(self.o, 0)
         self.weights_of = 2 if self.narrow else 1  # registers of a lane's E
         self.rows_of_e = k.array("E fragments", 2 * self.nq * self.weights_of)
@@ -201,15 +202,15 @@ class VectorValues(PaperEmitter):
     def _accumulate_columns(self, columns: range) -> None:
         """Emits O += E V for as many of a lane's columns as the fragments hold, four keys at a time."""
         k, plan = self.k, self.plan
-        k.comment(f"O += E V, four keys at a time, columns from {LANES * columns[0]}")
+        k.comment(f"O += E V, four keys at a time, columns from {WAVEFRONT * columns[0]}")
         of_e, of_v = self.temporaries[0], self.temporaries[1]
         k.v_mov_b32(of_e, self.weights.offset)
         k.v_lshrrev_b32(of_v, log2(WORD // self.e_bytes), self.column)
         with k.loop("values", self.tile_kv, QUAD):
             for chunk in columns:
                 for key in range(QUAD):
-                    place = self.tile.offset + (key * plan.d + LANES * chunk) * self.e_bytes
-                    note = f"V, key {key}, column lane + {LANES * chunk}"
+                    place = self.tile.offset + (key * plan.d + WAVEFRONT * chunk) * self.e_bytes
+                    note = f"V, key {key}, column lane + {WAVEFRONT * chunk}"
                     k.ds_read(self._quad(chunk)[key], of_v, offset=place, nbytes=self.e_bytes, note=note)
             if self.e_bytes < WORD:
                 for n in range(len(columns) * QUAD):
@@ -230,7 +231,7 @@ class VectorValues(PaperEmitter):
         buffer, row = self._result(), k.s.alloc("row")
         address = self.temporaries[1]
         for chunk in range(self.chunks):
-            clip(k, address, self.column, plan.d - LANES * chunk, k.work_item, note="columns past the last: outside")
+            clip(k, address, self.column, plan.d - WAVEFRONT * chunk, k.work_item, note="columns past the last: outside")
             for query in range(self.tile_q):
                 k.s_mul_i32(row, a["R_row"], query)
-                k.buffer_store(self._output(query, chunk), address, buffer, row, offset=LANES * chunk * WORD)
+                k.buffer_store(self._output(query, chunk), address, buffer, row, offset=WAVEFRONT * chunk * WORD)

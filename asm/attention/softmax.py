@@ -22,8 +22,9 @@ from simgpu.asm.attention.shape import GROUPS, QUAD
 from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.formula import of
 from simgpu.asm.builder.interleave import interleave, stream
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.matrix import scale
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM, GAINS
 

@@ -31,12 +31,13 @@ from simgpu.asm.attention_backward.weights import AtomPart, Weights, halves
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import log2, of
 from simgpu.asm.builder.interleave import overlap
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, lane_places, wave_number
 from simgpu.asm.parts.matrix import matrix_instruction, read_scaled
 from simgpu.asm.visitor import emit
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention_backward.problem import LOGARITHMS, SUMS

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from simgpu.asm.attention.frame import advance_within
 from simgpu.asm.builder.formula import Formula, of
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.buffers import clip
 from simgpu.asm.parts.lanes import gather_column
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention_backward.plan import FRAGMENTS

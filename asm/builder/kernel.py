@@ -30,7 +30,6 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import RESERVED_SGPRS, ResourcePlan
 
 SGPR_LIMIT = 102  # s0..s101, ISA guides, "SGPRs"
-WAVEFRONT = 64
 VGPR_LIMIT = 256  # registers that an encoding can name in each of the two files
 LDS_LIMIT = {"gfx908": 65536, "gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}
 KERNARG_POINTER_SGPRS = 2

@@ -8,12 +8,12 @@ pixel a lane, one output channel after another.
 from __future__ import annotations
 
 from simgpu.asm.builder.formula import Formula, of
-from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.conv2d.place import input_strides, pixel_offset, under_first_tap
 from simgpu.asm.conv2d.store import Store
 from simgpu.asm.parts.buffers import advance_buffer, clip, new_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.lanes import lane_number
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 

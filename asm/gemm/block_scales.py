@@ -19,12 +19,13 @@ from contextlib import AbstractContextManager
 from itertools import product
 
 from simgpu.asm.builder.formula import Formula, of
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.prologue import TilePlace
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.integer_math import multiply_wide
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.layout import TileLayout
 from simgpu.operators.gemm.limits import POOL_ATOMS, block_scale_bytes, scale_ahead, scale_columns

@@ -13,11 +13,12 @@ from math import prod
 from typing import Any
 
 from simgpu.asm.builder.formula import DIVIDEND_LIMIT, division_words, integer, of
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import new_buffer
 from simgpu.asm.parts.integer_math import add_product
 from simgpu.asm.parts.lanes import consecutive_workgroups
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg

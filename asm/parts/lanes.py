@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 
 from simgpu.asm.builder.formula import log2, of
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import Operand
 from simgpu.asm.parts.integer_math import scalar_divmod
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import rounding_sgprs
 
@@ -23,9 +23,7 @@ _STEPS: tuple[dict[str, int | str], ...] = (
     {"row_bcast": 31, "row_mask": "0xc", "bank_mask": "0xf"},
 )
 _TOTAL_LANE = 63
-# Instruction of a combination (`simgpu.operators.compute.COMBINE`), and its neutral element.
-COMBINE = {"sum": "v_add_f32", "maximum": "v_max_f32"}
-NEUTRAL = {"sum": 0, "maximum": -inf}
+INSTRUCTIONS = {"sum": "v_add_f32", "maximum": "v_max_f32"}  # of combinations (`simgpu.operators.compute.COMBINE`)
 BF16_ROUND = 0x7FFF  # plus the lowest bit that stays: half a unit, ties to even
 # v_perm_b32 D, S0, S1: the low or high halves of S1 and S0. Byte numbers 0..3 are S1's, 4..7 are S0's (ISA guides).
 LOW_HALVES, HIGH_HALVES = 0x05040100, 0x07060302

@@ -16,13 +16,14 @@ from functools import partial
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.formula import log2, of
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.lanes import lane_number, wave_number
 from simgpu.asm.rows.exponentials import Exponentials
 from simgpu.asm.rows.frame import STATES, Place, RowFrame
 from simgpu.asm.rows.places import Places
 from simgpu.asm.rows.values import Values
 from simgpu.asm.visitor import emit
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.program import Step

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from simgpu.asm.builder.formula import of
-from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import scalar_modulo
 from simgpu.asm.parts.lanes import lane_number, unpack, unpack_chunk
 from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.asm.rows.states import RowArithmetic, RowState, WideArithmetic
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.program import Step
 from simgpu.operators.softmax.plan import UNPACKED, SoftmaxPlan

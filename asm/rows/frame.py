@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simgpu.asm.builder.formula import Formula, log2, of
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder, LdsRegion
+from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import buffer_at, new_buffer
 from simgpu.asm.parts.integer_math import WideTerm
 from simgpu.asm.parts.lanes import lane_number
 from simgpu.asm.rows.places import Operands, Places
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.problem import RowOperands

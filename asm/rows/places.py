@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simgpu.asm.builder.formula import of
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE, REACH
 from simgpu.asm.parts.elements import Elements
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 
 LOAD_BYTES = 16  # of one access of a lane

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from simgpu.asm.builder.formula import of
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.activation_f64 import ActivationF64
 from simgpu.asm.parts.lanes import lane_number, lanes_reduce
 from simgpu.asm.rows.frame import RowFrame
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 
 SIGN, QUIET_NAN = 0x80000000, 0x7FF80000  # of an upper word

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from simgpu.asm.builder.formula import integer, of
-from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.expressions import COMPARING, Computation
-from simgpu.asm.parts.lanes import COMBINE, NEUTRAL, lane_number, lanes_reduce, unpack_chunk
+from simgpu.asm.parts.lanes import INSTRUCTIONS, lane_number, lanes_reduce, unpack_chunk
 from simgpu.asm.rows.frame import Place, RowFrame
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.compute import COMBINE
 from simgpu.operators.expressions import Value, arguments, operations
 from simgpu.operators.rows.program import PIVOT, Step
 
@@ -113,7 +114,7 @@ class Values:
                 state[PIVOT] = self._pivot(self.program.pivoted)
             for step in steps:
                 state[step.name] = self.k.v.alloc(step.name)
-                self.k.v_mov_b32(state[step.name], NEUTRAL[step.combine])
+                self.k.v_mov_b32(state[step.name], COMBINE[step.combine][0])
             for step in steps:
                 state |= self._of_row(step, state)
 
@@ -136,7 +137,7 @@ class Values:
             computed = Computation(k, [value], given)
             k.v_add_f32(pivot, computed.value(value), pivot)
             computed.done(value)
-        lanes_reduce(k, COMBINE["sum"], pivot, self.scratch, WAVEFRONT, PIVOT)
+        lanes_reduce(k, INSTRUCTIONS["sum"], pivot, self.scratch, WAVEFRONT, PIVOT)
         k.v_mul_f32(pivot, 1 / (WAVEFRONT * chunk), pivot)
         return pivot
 
@@ -155,20 +156,20 @@ class Values:
                 if not sure:
                     if compares:
                         self.places.counts(group, number)
-                    k.v_mov_b32(self.neutral, NEUTRAL[step.combine])
+                    k.v_mov_b32(self.neutral, COMBINE[step.combine][0])
                     k.v_cndmask_b32(found, self.neutral, found, "vcc", note="does not count")
-                k.emit(COMBINE[step.combine], given[step.name], found, given[step.name])
+                k.emit(INSTRUCTIONS[step.combine], given[step.name], found, given[step.name])
 
     def merge(self, steps: Sequence[Step]) -> None:
         """Combines the states of all lanes and waves that share a row, or of all lanes that share a group."""
         for state in self.states.values():
             for step in steps:
-                lanes_reduce(self.k, COMBINE[step.combine], state[step.name], self.scratch, self.lanes, step.name)
+                lanes_reduce(self.k, INSTRUCTIONS[step.combine], state[step.name], self.scratch, self.lanes, step.name)
                 if self.frame.wave is not None:
                     region = self.frame.share(state[step.name], self.scratch, step.name)
                     self.k.ds_read(state[step.name], self.scratch, offset=region.offset)
                     waves = self.frame.tiles.waves_row
-                    lanes_reduce(self.k, COMBINE[step.combine], state[step.name], self.scratch, waves, step.name)
+                    lanes_reduce(self.k, INSTRUCTIONS[step.combine], state[step.name], self.scratch, waves, step.name)
 
     def _of_row(self, step: Step, states: Registers) -> dict[str, Reg]:
         """Emits the parts of a step that depend on reductions only. Returns their registers by name."""
@@ -219,10 +220,10 @@ class Values:
                 k.set(address, of(address) * WORD + (self._first_part(step) + WORD * first))
                 k.v_cndmask_b32(address, OUTSIDE, address, "vcc", note="no part: outside")
                 k.buffer_load(address, address, states, 0, note=step.name)
-                k.v_mov_b32(self.neutral, NEUTRAL[step.combine])
+                k.v_mov_b32(self.neutral, COMBINE[step.combine][0])
                 k.v_cndmask_b32(address, self.neutral, address, "vcc")
-                k.emit(COMBINE[step.combine], state[step.name], address, state[step.name])
-            lanes_reduce(k, COMBINE[step.combine], state[step.name], self.scratch, WAVEFRONT, step.name)
+                k.emit(INSTRUCTIONS[step.combine], state[step.name], address, state[step.name])
+            lanes_reduce(k, INSTRUCTIONS[step.combine], state[step.name], self.scratch, WAVEFRONT, step.name)
 
     # -- results -----------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.errors import TargetError
-from simgpu.hardware.mfma import layout
 from simgpu.hardware.mfma.instruction import BITS, MatrixInstruction
 
 LANE_BITS = 6
@@ -84,12 +84,12 @@ class Chain:
     def elements(self) -> int:
         """Number of elements that a lane gives to one instruction."""
         size = self.second.m if self.operand == "A" else self.second.n
-        return self.second.k * size * self.second.blocks // layout.WAVE
+        return self.second.k * size * self.second.blocks // WAVEFRONT
 
     @property
     def rows(self) -> int:
         """Number of elements of one block of D that a lane holds."""
-        return self.first.m * self.first.n * lane_blocks(self.first) // layout.WAVE
+        return self.first.m * self.first.n * lane_blocks(self.first) // WAVEFRONT
 
     @property
     def steps(self) -> int:
@@ -119,7 +119,7 @@ class Chain:
         lane = (group * self.second.blocks + block) * size
         lanes = lane // (first.n * lane_blocks(first))
         tile, register = divmod(step * self.elements + element, self.rows)
-        groups = layout.WAVE // (first.n * lane_blocks(first))
+        groups = WAVEFRONT // (first.n * lane_blocks(first))
         if first.cd_type == "f64":
             return first.m * tile + groups * register + lanes
         return first.m * tile + 4 * groups * (register // 4) + 4 * lanes + register % 4
@@ -139,7 +139,7 @@ class Chain:
     def formula(self) -> str:
         """Returns the permutation of a free chain in words and symbols."""
         first = self.first
-        groups = layout.WAVE // (first.n * lane_blocks(first))
+        groups = WAVEFRONT // (first.n * lane_blocks(first))
         where = f"r = {self.elements}·s + e" if self.elements > 1 else "r = s"
         if self.steps == 1:
             where = "r = e" if self.elements > 1 else "r = 0"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simgpu.hardware.architectures import TARGETS
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.matrix_table import FORMATS, Entry, entries
 from simgpu.hardware.mfma import layout
@@ -248,7 +249,7 @@ class MatrixInstruction(Entry):
     def _lane_bits(self, operand: str) -> int:
         """Returns the number of bits of a lane that one set of the operand fills."""
         form = self._input(operand)
-        return form["k"] * form["size"] * form["blocks"] * form["bits"] // layout.WAVE
+        return form["k"] * form["size"] * form["blocks"] * form["bits"] // WAVEFRONT
 
     def _place(
         self,

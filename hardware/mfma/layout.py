@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.hardware.descriptor import WAVEFRONT
+
 Index = Any  # an int or an integer array
 RegisterBits = tuple[Index, Index, Index]  # a place: (register, lane, low_bit), of the type of its indices
 
-WAVE = 64
 
 # BLGP: the lane whose B value lane l reads (ISA guides, "BLGP").
 _BLGP = (
@@ -48,7 +49,7 @@ def input_place(
     64/(size·blocks) lane groups have equal parts of k, with consecutive k packed little-endian. With `run`, a lane's part
     consists of runs of that many k, one from every `run`·groups consecutive k.
     """
-    groups = WAVE // (size * blocks)
+    groups = WAVEFRONT // (size * blocks)
     per_lane = k // groups
     if run and run < per_lane:
         group = kk // run % groups
@@ -63,7 +64,7 @@ def input_element(
     low: Index, lane: Index, *, size: int, k: int, blocks: int, bits: int, run: int = 0
 ) -> tuple[Index, Index, Index]:
     """Returns the element (outer, kk, block) at bit `low` of a lane: the inverse of `input_place`."""
-    groups = WAVE // (size * blocks)
+    groups = WAVEFRONT // (size * blocks)
     per_lane = k // groups
     group, slot = lane // (size * blocks), low // bits
     if run and run < per_lane:
@@ -78,27 +79,27 @@ def output_place(i: Index, j: Index, block: Index, *, m: int, n: int) -> Registe
 
     The rows of all blocks, one block after another, are dealt to the 64/n lane groups four at a time.
     """
-    groups = WAVE // n
+    groups = WAVEFRONT // n
     row = block * m + i
     return row // (4 * groups) * 4 + row % 4, row // 4 % groups * n + j, 0 * row
 
 
 def output_element(register: Index, lane: Index, *, m: int, n: int) -> tuple[Index, Index, Index]:
     """Returns the element (i, j, block) at a place: the inverse of `output_place`."""
-    groups = WAVE // n
+    groups = WAVEFRONT // n
     row = register // 4 * 4 * groups + lane // n * 4 + register % 4
     return row % m, lane % n, row // m
 
 
 def output_place_f64(i: Index, j: Index, block: Index, *, n: int, blocks: int) -> RegisterBits:
     """Returns the place of an element of an f64 C or D, a register pair: rows are dealt to the lane groups one at a time."""
-    groups = WAVE // (n * blocks)
+    groups = WAVEFRONT // (n * blocks)
     return i // groups * 2, (i % groups * blocks + block) * n + j, 0 * i
 
 
 def output_element_f64(register: Index, lane: Index, *, n: int, blocks: int) -> tuple[Index, Index, Index]:
     """Returns the element (i, j, block) at a place: the inverse of `output_place_f64`; `register` is a pair's low one."""
-    groups = WAVE // (n * blocks)
+    groups = WAVEFRONT // (n * blocks)
     return register // 2 * groups + lane // (n * blocks), lane % n, lane // n % blocks
 
 

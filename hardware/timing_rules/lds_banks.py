@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.errors import TargetError
 
 BANK_BYTES = 4
-WAVE = 64
 Lanes = tuple[int, ...]
 
 
@@ -29,7 +29,7 @@ def _both_halves(*phases: Lanes) -> tuple[Lanes, ...]:
 
 
 def _consecutive(lanes: int) -> tuple[Lanes, ...]:
-    return tuple(tuple(range(first, first + lanes)) for first in range(0, WAVE, lanes))
+    return tuple(tuple(range(first, first + lanes)) for first in range(0, WAVEFRONT, lanes))
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def conflicts(
     """
     rule = phases(target, kind, nbytes)
     words = np.asarray(addresses, np.int64)[:, None] // BANK_BYTES + np.arange(max(1, nbytes // BANK_BYTES))
-    mask = np.ones(WAVE, bool) if active is None else np.asarray(active, bool)
+    mask = np.ones(WAVEFRONT, bool) if active is None else np.asarray(active, bool)
     lost = 0
     for phase in rule.phases:
         lanes = [lane for lane in phase if mask[lane]]

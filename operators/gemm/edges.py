@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.descriptor import WAVEFRONT, HardwareDescriptor
 from simgpu.operators.cost import choose
 from simgpu.operators.gemm.limits import aligned_bytes
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.resources import WIDEST
 
-_WAVE = 64  # lanes
 _SLOT = 4  # clocks of a wave for an instruction
 _LOADED, _MOVED = 8, 12  # instructions for a chunk to be loaded, and to be moved
 _CLIPPED = 3  # for an element by whole lines, in each of the last two steps
@@ -25,7 +24,7 @@ _CLIPPED = 3  # for an element by whole lines, in each of the last two steps
 
 def last_step_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any) -> Any:
     """Returns the additional clocks of the last step of tiles t."""
-    threads, ends, clocks = t.waves_m * t.waves_n * _WAVE, p.k % t.tile_k > 0, 0.0
+    threads, ends, clocks = t.waves_m * t.waves_n * WAVEFRONT, p.k % t.tile_k > 0, 0.0
     sides = (("A", p.element, p.trans_a, p.m, t.tile_m), ("B", p.element_b, not p.trans_b, p.n, t.tile_n))
     for name, kind, across, size, rows in sides:
         chunk = max(1, WIDEST * 8 // kind.bits)

@@ -13,18 +13,26 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.descriptor import WAVEFRONT, HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.operators.cost import choose, largest, minimum
-from simgpu.operators.gemm.limits import LINE_TYPES, aligned_bytes, atom_of, lines_of, loads_begin, padded_rows, power_in, side_of
+from simgpu.operators.gemm.limits import (
+    LINE_TYPES,
+    WORD,
+    aligned_bytes,
+    atom_of,
+    lines_of,
+    loads_begin,
+    padded_rows,
+    power_in,
+    side_of,
+)
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.resources import WIDEST
 
 LINE = 64  # bytes that the vector cache passes in a clock
-WORD = 4  # bytes of a register
 ROW_LANES = 8  # consecutive lanes that write to 8 slots at once: to every 16-byte place of an LDS line once
-_WAVE = 64  # lanes of a wave
 
 
 def staged_rows(p: GemmProblem, rows: Any, across: bool) -> Any:
@@ -41,7 +49,7 @@ def load_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any, name: str) -> Any
     (rows, kind, across), waves = side_of(p, name, t), t.waves_n if is_b else t.waves_m
     if kind.bits < 8 or (is_b and p.preshuffle_b):
         return 0.0
-    threads, chunk = t.waves_m * t.waves_n * _WAVE, WIDEST // kind.bytes
+    threads, chunk = t.waves_m * t.waves_n * WAVEFRONT, WIDEST // kind.bytes
     share, loads, adjacent = rows * t.tile_k // threads, rows * t.tile_k, rows if across else t.tile_k
     if across and p.dtype not in LINE_TYPES:
         loads = staged_rows(p, rows, across) * t.tile_k

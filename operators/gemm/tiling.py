@@ -52,6 +52,7 @@ from simgpu.operators.gemm.limits import (
     SCALE_ROWS,
     SCALE_VGPRS,
     TEMPORARY_VGPRS,
+    WORD,
     Tiling,
     atom_of,
     by_lines,
@@ -68,7 +69,6 @@ from simgpu.operators.split import TERM_ROWS, TOLERANCE, Reduction, price
 
 _LANE_LOAD = 16  # bytes of a lane's 128-bit load
 _LANE_BYTES = 128  # most bytes of one operand that a lane stages: MOST_LOADS such loads
-WORD = 4  # bytes of a register
 _LONGEST = 256  # most elements of a side, for a wave's masks and addresses
 _MANY_STEPS = 8  # steps of a block from which on loads to the ends of rows cost less than longer steps gain
 

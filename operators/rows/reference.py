@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.dtypes import largest_value
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.error_model import Rounding, may_be_nan
@@ -20,7 +21,6 @@ from simgpu.operators.running_error import ARITHMETIC, Bounded
 
 Wide = NDArray[np.float64]
 HALF = 0.5  # rounding to an integer
-WAVE = 64  # lanes
 
 
 @may_be_nan
@@ -91,7 +91,7 @@ def rows_error_bound(
         known |= {name: Bounded.exact(of_element[name][numbers, columns]) for name in program.tables}
         shape = p.rows, columns.stop - columns.start
         if program.pivoted is not None:
-            first = WAVE * chunk_elements(p, WAVE)
+            first = WAVEFRONT * chunk_elements(p, WAVEFRONT)
             value = evaluate(program.pivoted, {name: known[name].value[:, :first] for name in program.matrices}, NUMPY)
             known[PIVOT] = Bounded.exact(value.mean(1, keepdims=True).astype(np.float32))
         for step in program.reductions:

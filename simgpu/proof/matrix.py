@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import z3
 
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.lane_smt import bits_of, concat, fold, number
 from simgpu.hardware.isa.types import f32
 from simgpu.hardware.mfma import find
 from simgpu.hardware.mfma.instruction import MatrixInstruction
-from simgpu.hardware.mfma.layout import WAVE, output_element
+from simgpu.hardware.mfma.layout import output_element
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled
 
@@ -72,9 +73,9 @@ def _sums(state: WaveState, inst: Instruction, row: MatrixInstruction) -> Term:
     count = row.registers("C")
     old = inst.args["src2"]
     start = state.operand(old, f32, 32 * count if isinstance(old, Reg) else 32, other_lanes=True)
-    lanes, made = np.arange(WAVE), []
+    lanes, made = np.arange(WAVEFRONT), []
     for register in range(count):
-        i, j, block = (np.broadcast_to(each, WAVE) for each in output_element(register, lanes, m=row.m, n=row.n))
+        i, j, block = (np.broadcast_to(each, WAVEFRONT) for each in output_element(register, lanes, m=row.m, n=row.n))
         total = bits_of(start, 32 * register, 32) if isinstance(old, Reg) else start
         for k in range(row.k):
             total = total + _byte(state, sources[0], maps[0][block, i, k]) * _byte(state, sources[1], maps[1][block, k, j])
@@ -95,7 +96,7 @@ def _lane(lane: Term, table: np.ndarray) -> Term:
     """Returns the lane of a table in which each bit of the lane's number goes to one bit or to none."""
     first = int(table[0])
     images = [int(table[1 << bit]) ^ first for bit in range(6)]
-    wanted = [first ^ sum(image for bit, image in enumerate(images) if at >> bit & 1) for at in range(WAVE)]
+    wanted = [first ^ sum(image for bit, image in enumerate(images) if at >> bit & 1) for at in range(WAVEFRONT)]
     if wanted != table.tolist() or any(image & image - 1 for image in images):
         raise NotModelled("lanes of a matrix instruction")
     masks: dict[int, int] = {}

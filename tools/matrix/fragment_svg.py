@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from simgpu.hardware.mfma.layout import WAVE
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.tools.matrix.fragments import Fragment, ranges
 
 CELL = 34  # pixels of one element
@@ -91,7 +91,7 @@ def _grid(parts: list[str], fragment: Fragment, block: int, x: int, y: int) -> N
                 continue
             left, top = x + j * CELL, y + i * CELL
             light = 88 - 26 * register / max(1, fragment.registers)
-            hue = HUES[lane * len(HUES) // WAVE]
+            hue = HUES[lane * len(HUES) // WAVEFRONT]
             where = f"v{register}" + (f".{low}" if packed else "")
             hint = f"{fragment.operand}[{i},{j}]: lane {lane}, register {register}" + (f", bit {low}" if packed else "")
             shared = f", read for blocks {ranges(sorted({e[2] for e in elements}))}" if len(elements) > 1 else ""

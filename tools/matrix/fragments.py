@@ -11,8 +11,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.mfma import MatrixInstruction
-from simgpu.hardware.mfma.layout import WAVE
 from simgpu.matrix.one_mfma import element_type, places
 
 # Colours of the matrix's rows or columns, repeating: neighbours differ, on dark and light grounds.
@@ -75,7 +75,7 @@ class Fragment:
         ]
 
     def table(
-        self, lanes: Iterable[int] = range(WAVE), registers: Iterable[int] | None = None
+        self, lanes: Iterable[int] = range(WAVEFRONT), registers: Iterable[int] | None = None
     ) -> list[Table | Text]:
         """Returns tables of lane by register, eight registers in each; the colour distinguishes rows (of B: columns)."""
         by_cell: dict[tuple[int, int], list[tuple[Element, ...]]] = {}
@@ -145,7 +145,7 @@ def formula(row: MatrixInstruction, operand: str) -> str:
     if operand in "CD":
         return _output_formula(row, operand)
     form = row._formats()._input(operand)
-    groups = WAVE // (form["size"] * form["blocks"])
+    groups = WAVEFRONT // (form["size"] * form["blocks"])
     each = form["k"] // groups
     outer = "j" if operand in ("B", "SCALE_B") else "i"
     stride = row._stride(operand)  # k that share one place
@@ -163,12 +163,12 @@ def formula(row: MatrixInstruction, operand: str) -> str:
 
 def _output_formula(row: MatrixInstruction, operand: str) -> str:
     if row.cd_type == "f64":
-        groups = WAVE // (row.n * row.blocks)
+        groups = WAVEFRONT // (row.n * row.blocks)
         block = f"{row.n}*block + " if row.blocks > 1 else ""
         return (
             f"{operand}: lane = {row.n * row.blocks}*(i%{groups}) + {block}j; registers 2*(i//{groups}) and the next"
         )
-    groups = WAVE // row.n
+    groups = WAVEFRONT // row.n
     at = f"({row.m}*block + i)" if row.blocks > 1 else "i"
     if row.m * row.blocks <= 4 * groups:
         return f"{operand}: lane = {row.n}*({at}//4) + j; register = i%4"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.mfma import MatrixInstruction
-from simgpu.hardware.mfma.layout import WAVE
 from simgpu.matrix.one_mfma import element_type
 from simgpu.tools.matrix.fragments import Fragment, describe_instruction, formula
 from simgpu.tools.page.notations import Linear
@@ -62,7 +62,7 @@ def _linear(places: np.ndarray, width: int, registers: int) -> Linear | None:
     """Returns the linear layout of `places` (blocks, rows, columns); None if it is not linear or a place holds no element."""
     count = 32 * registers // width
     blocks, rows, columns = places.shape
-    elements = np.full((count, WAVE, 3), NOWHERE, np.int64)
+    elements = np.full((count, WAVEFRONT, 3), NOWHERE, np.int64)
     for element in np.ndindex(places.shape):
         place = int(places[element])
         elements[(32 * (place >> 11) + (place & 31)) // width, place >> 5 & 63] = element

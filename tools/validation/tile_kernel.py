@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simgpu.hardware.descriptor import CLOCKS_PER_PASS, HardwareDescriptor
+from simgpu.hardware.descriptor import CLOCKS_PER_PASS, WAVEFRONT, HardwareDescriptor
 from simgpu.hardware.rates.clocks import Busy, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.rates.sustained import sustained_rates
@@ -22,7 +22,7 @@ from simgpu.timing.gpu import STEADY_CLOCK, Gpu, Load, Mechanisms, settle
 from simgpu.timing.native import state
 from simgpu.timing.native.state import STORE
 from simgpu.timing.predict import GroupResources
-from simgpu.tools.validation.tile_loop import WAVE, TileKernel, epilogue_issues, prologue_issues, step
+from simgpu.tools.validation.tile_loop import TileKernel, epilogue_issues, prologue_issues, step
 
 STEPS = 40_000  # wave-instructions of a workgroup that are modelled at most; longer loops are extrapolated
 
@@ -31,7 +31,7 @@ def resources(kernel: TileKernel) -> GroupResources:
     """Returns registers and LDS that the tile needs."""
     acc = kernel.results * max(1, kernel.out // 4 if kernel.out > 4 else 1)
     depth = kernel.k if kernel.direct else kernel.atom.k * min(kernel.parts, kernel.parts_ahead + 1)
-    parts = (kernel.wave_m + kernel.wave_n) * depth * kernel.element // WAVE // 4
+    parts = (kernel.wave_m + kernel.wave_n) * depth * kernel.element // WAVEFRONT // 4
     loaded = 0 if kernel.direct else sum(load.lane_bytes for load in kernel.load_issues) // 4
     lds = kernel.stages * (kernel.m + kernel.n) * kernel.k * kernel.element
     return GroupResources(min(256, 48 + parts + loaded), min(256, acc), 80, lds, kernel.waves)
@@ -165,7 +165,7 @@ def _build(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, group
     for number, issue in enumerate(issues):
         if issue.kind is Kind.LDS:
             rate = 256 if row.lds_port_overhead == 0 and not issue.store else 128
-            rows[number, 0] = math.ceil(WAVE * issue.lane_bytes / rate)
+            rows[number, 0] = math.ceil(WAVEFRONT * issue.lane_bytes / rate)
         elif issue.kind is Kind.VMEM:
             rows[number] = _store_cost(kernel, issue) if issue.store else _load_cost(issue, row)
     if not on.lds:
@@ -178,13 +178,13 @@ def _build(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, group
 def _line_fraction(kernel: TileKernel) -> float:
     """Fraction of a line that a store of results fills: L2 joins the parts before it writes them back."""
     store = next(issue for issue in epilogue_issues(kernel) if issue.store)
-    return WAVE * store.lane_bytes / (64 * _store_cost(kernel, store)[1])
+    return WAVEFRONT * store.lane_bytes / (64 * _store_cost(kernel, store)[1])
 
 
 def _load_cost(issue: Issue, row: Pipelines) -> tuple[int, int, int]:
     """Clocks of the coalescer and lines of a load with adjacent lanes."""
-    lines = math.ceil(WAVE * issue.lane_bytes / row.cache_line)
-    return WAVE * issue.lane_bytes // 64, lines, lines
+    lines = math.ceil(WAVEFRONT * issue.lane_bytes / row.cache_line)
+    return WAVEFRONT * issue.lane_bytes // 64, lines, lines
 
 
 def _store_cost(kernel: TileKernel, issue: Issue) -> tuple[int, int, int]:
@@ -192,6 +192,6 @@ def _store_cost(kernel: TileKernel, issue: Issue) -> tuple[int, int, int]:
 
     A store writes columns, or rows, as many as the instruction has. Lanes pass 16 a clock, and a line a clock.
     """
-    columns = kernel.atom.n if kernel.in_rows else WAVE // kernel.atom.m
-    lines = columns * math.ceil(WAVE // columns * issue.lane_bytes / 64)
-    return max(WAVE // 16, lines), lines, lines
+    columns = kernel.atom.n if kernel.in_rows else WAVEFRONT // kernel.atom.m
+    lines = columns * math.ceil(WAVEFRONT // columns * issue.lane_bytes / 64)
+    return max(WAVEFRONT // 16, lines), lines, lines

@@ -12,11 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simgpu.hardware.descriptor import CLOCKS_PER_PASS
+from simgpu.hardware.descriptor import CLOCKS_PER_PASS, WAVEFRONT
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.timing_rules.issue import SLOT, Issue, Kind, Unit
 
-WAVE = 64
 # Fractions of a direct step's matrix instructions that precede the wait for loads, and the barrier after which LDS has the next
 # tile.
 FIRST, SECOND = 0.6, 0.85
@@ -76,12 +75,12 @@ class TileKernel:
     @property
     def results(self) -> int:
         """Number of results per lane."""
-        return self.wave_m * self.wave_n // WAVE
+        return self.wave_m * self.wave_n // WAVEFRONT
 
     def loads(self) -> tuple[int, int]:
         """Number of loads of A and B in a wave's step."""
         sides = (self.m, self.load_a), (self.n, self.load_b)
-        a, b = (math.ceil(side * self.k * self.element / (self.waves * WAVE * nbytes)) for side, nbytes in sides)
+        a, b = (math.ceil(side * self.k * self.element / (self.waves * WAVEFRONT * nbytes)) for side, nbytes in sides)
         return a, b
 
     @property
@@ -100,7 +99,7 @@ class TileKernel:
     def reads(self) -> tuple[int, int]:
         """Number of LDS reads in a wave's step, for A and B."""
         sides = (self.wave_m, self.read_a), (self.wave_n, self.read_b)
-        a, b = (max(1, math.ceil(side * self.k * self.element / (WAVE * nbytes))) for side, nbytes in sides)
+        a, b = (max(1, math.ceil(side * self.k * self.element / (WAVEFRONT * nbytes))) for side, nbytes in sides)
         return a, b
 
     def reading(self, part: int) -> list[Issue]:

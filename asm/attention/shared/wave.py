@@ -18,9 +18,9 @@ from simgpu.asm.attention.frame import AttentionFrame, advance_within
 from simgpu.asm.attention.shape import GROUPS, QUAD, AttentionShape
 from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.formula import Formula, of
-from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.parts.buffers import clip
 from simgpu.asm.parts.lanes import gather_column
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.shared_registers import (

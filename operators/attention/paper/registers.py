@@ -19,13 +19,12 @@ k = floor16(min(k published, (arch - fixed(q))*64/q, (acc - O - zero)*64/q, (LDS
 
 from __future__ import annotations
 
-from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.descriptor import WAVEFRONT, HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
 from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.attention.registers import ARGUMENT_WORDS, COORDINATES, KEYS, column_blocks
 from simgpu.operators.resources import DS_REACH, LdsArray, RegisterRange, ResourcePlan, scalar_ranges
 
-WAVE = 64
 OVERHEAD = 16  # registers besides tiles in the published formulas (E14)
 QUAD = 4
 GROUPS = 4  # lane groups of a 16-wide instruction
@@ -46,7 +45,7 @@ def key_vector(d: int, e: int) -> int:
 
 def chunks(d: int) -> int:
     """Returns the number of a lane's columns of O for v_fmac_f32."""
-    return -(-d // WAVE)
+    return -(-d // WAVEFRONT)
 
 
 def is_far(keys: int, d: int, e: int) -> bool:
@@ -60,7 +59,7 @@ def registers(
     """Returns the VGPR ranges of the kernel that computes P V by `values`, "mfma" or "fma". queries, keys: multiples of 16."""
     e, nq = find_dtype(dtype).bytes, queries // ATOM
     blocks, unified, matrix = column_blocks(d, e), descriptor.unified_vgprs, values == "mfma"
-    scores, narrow = queries * keys // WAVE, e < 4
+    scores, narrow = queries * keys // WAVEFRONT, e < 4
     widths = len({wide for _, wide in blocks}) if matrix else 0
     addresses = _ADDRESSES + widths + (1 + widths) * is_far(keys, d, e)
     ranges = [
@@ -75,7 +74,7 @@ def registers(
     ]
     if matrix:
         ranges += [
-            ("O", "acc", queries * d // WAVE),
+            ("O", "acc", queries * d // WAVEFRONT),
             ("E fragments", "arch", 2 * nq * (2 if narrow else 1)),
             ("V fragments", "arch", 2 * blocks[0][1] if narrow else 0),
         ]
@@ -122,7 +121,7 @@ def _keys(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queri
     else:
         room.append(acc - fixed["acc"])
     array = descriptor.lds_bytes - sum(array.nbytes for array in lds(d, dtype, values, queries, 0))
-    keys = min(most, min(room) * WAVE // queries, array // (d * e + queries * weight_bytes(dtype, values)))
+    keys = min(most, min(room) * WAVEFRONT // queries, array // (d * e + queries * weight_bytes(dtype, values)))
     return keys // ATOM * ATOM
 
 

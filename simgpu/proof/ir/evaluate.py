@@ -10,6 +10,7 @@ import numpy as np
 import z3
 
 from simgpu.device import Device
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.lane_smt import FRACTION_BITS, SmtOps, concat, number
 from simgpu.hardware.isa.types import Type
 from simgpu.proof.counterexample import BufferContent, CounterexampleLaunch
@@ -21,7 +22,6 @@ from simgpu.proof.state import WaveState
 from simgpu.proof.terms import Lanes, NotModelled, subterms
 
 Term = Any
-WAVE = 64
 LDS_BYTES = 1 << 16
 OTHER_PRIVATE_START = 4160  # bytes: what depends on addresses of private memory may have any value
 MOST_ITEMS = 256  # work-items of a launch, which are evaluated one after another
@@ -232,7 +232,7 @@ class Numbers:
 
     def _symbols(self) -> list[tuple[Term, Term]]:
         launch, info = self.evaluation.launch, self.evaluation.inputs.info
-        found: list[tuple[Term, Term]] = [(z3.BitVec("lane", 32), number(self.item % WAVE, 32))]
+        found: list[tuple[Term, Term]] = [(z3.BitVec("lane", 32), number(self.item % WAVEFRONT, 32))]
         addresses = iter(self.evaluation.images.addresses)
         for index, (argument, value) in enumerate(zip(info.explicit_arguments, launch.arguments, strict=True)):
             raw = next(addresses) if isinstance(value, np.ndarray) else int.from_bytes(bytes(value), "little")
@@ -255,7 +255,7 @@ class Numbers:
         name, place = term.decl().name(), term.arg(0).as_long()
         images = self.evaluation.images
         if name.startswith("workitem_id_"):
-            return number(self._ids(self.item - self.item % WAVE + place)[AXES.index(name[-1])], 32)
+            return number(self._ids(self.item - self.item % WAVEFRONT + place)[AXES.index(name[-1])], 32)
         if name.startswith(GLOBAL):
             epoch = int(name.removeprefix(GLOBAL).strip() or 0)
             found = images.buffer(place, 1)

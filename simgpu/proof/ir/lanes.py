@@ -7,6 +7,7 @@ from typing import Any
 
 import z3
 
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, negation, number
 from simgpu.proof.ir.syntax import IrType
 from simgpu.proof.ir.values import SymbolicValue, is_set, known_value
@@ -15,7 +16,6 @@ from simgpu.proof.terms import NotModelled
 from simgpu.proof.vector import source_lane
 
 Term = Any
-WAVE = 64
 
 
 def cross(state: WaveState, name: str, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue | None:
@@ -45,7 +45,7 @@ def _read(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> Symbo
 def _uniform(state: WaveState, index: SymbolicValue) -> Term:
     if state.lanes.varies(index.bits):
         raise NotModelled("the number of a lane that differs between lanes")
-    return fold(index.bits & (WAVE - 1))
+    return fold(index.bits & (WAVEFRONT - 1))
 
 
 def _write(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
@@ -59,11 +59,11 @@ def _select_value(condition: Term, yes: SymbolicValue, no: SymbolicValue) -> Sym
 
 def _permute(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
     """Returns ds.bpermute's value: that of the lane whose number times 4 is the first operand."""
-    return _there(state, values[1], bits_of(fold(z3.LShR(values[0].bits, 2) & (WAVE - 1)), 0, 32))
+    return _there(state, values[1], bits_of(fold(z3.LShR(values[0].bits, 2) & (WAVEFRONT - 1)), 0, 32))
 
 
 def _ballot(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
-    if type_.width != WAVE or not z3.is_false(is_set(values[0].poison)):
+    if type_.width != WAVEFRONT or not z3.is_false(is_set(values[0].poison)):
         raise NotModelled("a ballot of other than 64 lanes")
     mask = state.lanes.mask(is_set(values[0].bits))
     return known_value(type_, z3.simplify(state.lanes.started & mask))

@@ -53,6 +53,7 @@ class LaunchFacts:
     wider: float = 0.0  # fraction of the time that these limits add to the band
     shared_by: int = 0  # number of workgroups that share the work of the only sample; 0 if they do not
     atomics: Sequence[GroupAtomics] = ()  # of all workgroups that ran, if they ran in dispatch order
+    alike: Sequence[Streams] = ()  # workgroups that the only sample represents
 
 
 def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[list[Streams], LaunchFacts]:
@@ -97,7 +98,8 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
         asked = sorted(one.words for one in wholes)[len(wholes) // 2]
         if abs(float(np.mean(words)) / asked - 1) > max(NEAR, _sampling_error(words, groups) if rounds else 0.0):
             return wholes, LaunchFacts()
-        return [next(one for one in wholes if abs(one.words - asked) <= NEAR * asked)], LaunchFacts()
+        near = [one for one in wholes if abs(one.words - asked) <= NEAR * asked]
+        return near[:1], LaunchFacts(alike=near[1:ALIKE])
     if max(sizes) == sizes[0] > HUNGRY * max(sizes[1:]):
         saved.restore()
         again = _whole_group(sampling, wholes[-1].group)

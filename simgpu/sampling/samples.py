@@ -94,15 +94,15 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
     finally:
         launch.end(False)
         saved.restore()
-    both = [*wholes, *beginnings, *later]
+    both = [*wholes, *beginnings, *later, *(told.alike if cut else ())]
     ran = traces_of(
         code, [one.streams for one in both], launch.entry,
         [*(one.complete for one in wholes), *(False for _ in both[len(wholes) :])], [one.group for one in both],
         [*(one.executed / max(1, one.kept) for one in wholes), *(1.0 for _ in both[len(wholes) :])],
     )  # fmt: skip
     traces, pages = renumber(ran)
-    end = len(traces) - len(later)
-    whole, first, after_these = traces[: len(wholes)], traces[len(wholes) : end], traces[end:]
+    end = len(wholes) + len(beginnings)
+    whole, first, after_these = traces[: len(wholes)], traces[len(wholes) : end], traces[end : end + len(later)]
     notes, wider = list(told.notes), told.wider
     if told.shared_by:
         whole = [part_of(code, whole[0], share(code, whole[0], told.shared_by))]
@@ -120,7 +120,7 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
     loads, stores = (_allocations_of(device.memory, code, ran[: len(wholes)], of) for of in (~chosen, chosen))
     return SampledLaunch(
         chip, instructions, code, launch.entry, _base_of(launch), whole, first, launch.groups, used, notes, wider, channels,
-        contention, front, after_these,
+        contention, front, after_these, traces[end + len(later) :],
         reachable=float(sum((loads | stores).values())), loads=loads, stores=stores, grid=launch.geometry.groups, pages=pages,
         all_traced=len(beginnings) == launch.groups and not told.shared_by and all(one.complete for one in beginnings),
         functions=_functions_of(launch),

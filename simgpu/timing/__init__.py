@@ -4,6 +4,7 @@
     trace.py         what the waves of a workgroup executed
     caches.py        the cache level that serves each line of a trace
     footprint.py     the memory that a launch accesses, from a part of it
+    lives.py         loads that the traced beginnings of workgroups do not reach
     history.py       lines that earlier launches left in the XCDs' L2s
     front.py         the order in which workgroups that run together request lines
     contention.py    atomics on one line of memory

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -20,12 +21,13 @@ from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import CodeColumns
 from simgpu.timing.footprint import AccessedLines, Reach, footprints_of, reach_of
-from simgpu.timing.front import Front, Timetable, front_times, in_step, runs, turns
+from simgpu.timing.front import Front, front_times, in_step, runs, turns
 from simgpu.timing.history import EarlierLines
 from simgpu.timing.native.replay import (
     BEHIND,
     FETCHED,
     LEFT,
+    LIMITLESS,
     MEMORY,
     MOVED,
     MOVED_HALF,
@@ -47,7 +49,6 @@ from simgpu.timing.native.state import ATOMIC, COHERENT, STORE
 from simgpu.timing.trace import LINE_BYTES, Trace, distinct, distinct_of_parts, number_values
 
 Warm = bool | Literal["last", "stored"]  # False: caches are empty; for the others see `shares`
-LIMITLESS = 1 << 60  # bytes
 SCALAR_WAYS = 4  # of the scalar cache [GCN white paper: 16 KB, 4-way, lines of 64 bytes]
 
 
@@ -161,10 +162,18 @@ class NextRound:
     rounds: float  # of the launch
 
 
+@dataclass(frozen=True)
+class UnreachedLoads:
+    """Loads that no traced beginning reaches, in a replay of whole workgroups."""
+
+    chosen: np.ndarray  # by instruction: True for these
+    tallies: Sequence[np.ndarray]  # of all instructions, (TALLIES, n); of the first round, and of a later one if that was traced
+
+
 def shares(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
     resident: int, warm: Warm | EarlierLines, whole: Sequence[tuple[Trace, ServedAccesses]] = (), front: Front | None = None,
-    table: Timetable | None = None, reach: Reach | None = None, after: NextRound | None = None,
+    reach: Reach | None = None, after: NextRound | None = None, unreached: UnreachedLoads | None = None,
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
@@ -174,19 +183,22 @@ def shares(
     traced part is the whole launch).
     whole: workgroups that ran to their ends; the fraction of stores comes from these if no workgroup in `traces` executed a store.
     front: for whole, consecutive workgroups of a launch of several rounds; without it, `traces` begin together with empty caches.
-    table: when their waves access memory; without it, they begin together. after: the round after `traces`, if these are
-    beginnings.
+    after: the round after `traces`, if these are beginnings. unreached: loads that they do not reach (default: these get the mean
+    of the others).
 
     A CU's bytes in flight divided by the latency are its rate (Little's law). So within one latency a workgroup
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
     its way.
     """
     reach = reach or reach_of(len(traces), (), (), code, row.l2_line, math.inf, same=True)
-    replayed = _replay_all(traces, served, code, chip, row, resident, warm, front, table, reach, after)
+    replayed = _replay_all(traces, served, code, chip, row, resident, warm, front, reach, after)
     stored = code.flags & STORE != 0
+    unreached = unreached or UnreachedLoads(np.zeros(len(stored), bool), replayed.tallies)
     footprint, of_an_xcd = (reach.of(one) for one in replayed.footprints)
-    each = [_after_launches(tallies, warm, stored, chip, row, footprint, of_an_xcd) for tallies in replayed.tallies]
-    asked, passed, fetched, _, _, moving, taken = mean = replayed.mean(each)
+    launches = partial(_after_launches, warm=warm, stored=stored, chip=chip, row=row, footprint=footprint, of_an_xcd=of_an_xcd)
+    each, of_rest = list(map(launches, replayed.tallies)), list(map(launches, unreached.tallies))
+    mean, mean_of_rest = replayed.mean(each), replayed.mean(of_rest)
+    asked, passed, fetched, *_, taken = mean
     # If workgroups go on storing after their known beginnings, later stores may be to the lines of these.
     known = stored & (asked > 0) & (_executions(traces, code) >= _executions([trace for trace, _ in whole], code))
     request = np.where(code.short, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
@@ -195,15 +207,16 @@ def shares(
         written[known] = _stored_lines(list(zip(traces, served, strict=True)), code, row, chip.xcds)[1]
     unknown = _stored_lines(whole, code, row, chip.xcds)[0] if whole or not known.any() else None
 
-    def fractions(tallies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        asked, passed, fetched, behind, memory = tallies[:5]
-        past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
+    def fractions(tallies: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        past, late = (
+            np.where(unreached.chosen, *(_of_all(of[0], of[near], of[near + 1], code) for of in (rest, tallies))) for near in (1, 3)
+        )
         past[0] = np.where(stored & ~known, unknown, past[0]) if unknown is not None else past[0]
         past[0] *= written * row.l2_line / request
         return past, late
 
-    past, late = fractions(mean)
-    moved = _moved_fraction(row.loads_move * moving, passed, code)
+    past, late = fractions(mean, mean_of_rest)
+    moved = np.where(unreached.chosen, *(_moved_fraction(row.loads_move * of[5], of[1], code) for of in (mean_of_rest, mean)))
     if moved.any():  # `whole` may request fewer lines than the mean workgroup
         moved *= _mean_misses(zip(traces, served, strict=True), code) / _mean_misses(whole, code) if whole else 1.0
     moved += _taken_fraction(taken, asked, past[0], row)
@@ -212,7 +225,7 @@ def shares(
     requests = float((asked * np.where(stored, 1, replayed.lines)).sum())
     rounds, remembered = None, 0.0
     if after:  # workgroups of a front get the mean
-        first, later = map(fractions, each)
+        first, later = map(fractions, each, of_rest)
         rounds = np.stack([first[0], later[0]]), np.stack([first[1], later[1]])
         remembered = remembered_share(*(one[1].sum() / max(1.0, (one[0] * request).sum()) for one in (mean, each[0])))
     return Shares(past, late, moved, rounds, l2_bytes, past_l2, hbm, requests, remembered, of_an_xcd)
@@ -298,7 +311,7 @@ class Replayed:
 
 def _replay_all(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
-    resident: int, warm: Warm | EarlierLines, front: Front | None, table: Timetable | None, reach: Reach, after: NextRound | None,
+    resident: int, warm: Warm | EarlierLines, front: Front | None, reach: Reach, after: NextRound | None,
 ) -> Replayed:  # fmt: skip
     """Sends the workgroups' requests through the last caches. The first round begins with empty caches and all of its workgroups
     at once. With a front, the others find the lines that earlier ones left: the last workgroups of `traces` represent these."""
@@ -309,19 +322,16 @@ def _replay_all(
     first, traces, served = len(traces), [*traces, *(after.traces if after else ())], [*served, *(after.served if after else ())]
     requests, groups, known = _requests(traces, served, code, chip, row)
     sizes = np.diff(requests.starts)
-    scalar = np.zeros(len(known), bool)
-    scalar[requests.places[np.repeat(code.kind[requests.owners] == Kind.SMEM, sizes)]] = True
     distinct = np.zeros(len(requests.accesses), np.int64)
     count_distinct(requests.lines, requests.starts, requests.accesses, distinct)
     each = np.bincount(requests.owners, distinct, count) / np.maximum(1, np.bincount(requests.owners, sizes, count))
-    wanting = _wanting(requests, code, len(known)) if earlier else np.empty(0, np.int64)
     window = float(row.in_flight // row.l2_line // max(1, resident))  # lines of a workgroup
     sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
     mall = (chip.mall_bytes or LIMITLESS) // row.l2_line
 
     def fresh() -> LastCaches:
         caches = LastCaches.empty(chip.xcds, sets, row.l2_ways, len(known))
-        return earlier.fill(caches, known, scalar, wanting) if earlier else caches
+        return earlier.fill(caches, known, requests, code) if earlier else caches
 
     def replay(
         caches: LastCaches, order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS), latency: float = 0.0
@@ -332,7 +342,7 @@ def _replay_all(
 
     since = _line_times(requests, groups) if front else _step_times(traces, served, requests)
     footprints = footprints_of(requests, groups[: first + 1], len(known), count) if warm or after else (nothing, nothing)
-    together = min(first, front.together) if front and table else first
+    together = min(first, front.together) if front and front.table else first
     caches = fresh()
     seen = caches.seen.copy()  # before the launch
     cold = replay(caches, turns(since, groups[: together + 1]), since)
@@ -340,10 +350,10 @@ def _replay_all(
         later = replay(caches.after_a_round(seen), turns(since, groups[first:]), since)
         kept = _kept_fraction(reach.of(footprints[1], after.together), chip, row)
         return Replayed([cold, _with_losses(later, cold, kept) * first / len(after.traces)], after.rounds, footprints, each)
-    if front is None or table is None or len(traces) <= together:
+    if front is None or front.table is None or len(traces) <= together:
         return Replayed([cold], 1.0, footprints, each)
     waves, parts = _progress(traces, code, requests.accesses)
-    steady = replay(fresh(), *front_times(groups, waves, parts, together, table), table.latency)
+    steady = replay(fresh(), *front_times(groups, waves, parts, together, front.table), front.table.latency)
     return Replayed([cold, steady], front.rounds, footprints, each)
 
 
@@ -391,16 +401,6 @@ def _step_times(traces: Sequence[Trace], served: Sequence[ServedAccesses], reque
     starts, of = requests.starts[:-1], requests.accesses
     first = np.maximum.accumulate(np.where(np.diff(of, prepend=-1) != 0, starts, 0))
     return (times[of] + (starts - first) * (length / np.maximum(1, counts))[of]).astype(np.int64)
-
-
-def _wanting(requests: Requests, code: CodeColumns, known: int) -> np.ndarray:
-    """Returns the XCDs whose loads request each half of each line, a bit each. known: all distinct lines."""
-    sizes, made = np.diff(requests.starts), np.zeros(2 * known, np.int64)
-    xcds = np.repeat(np.where(code.flags[requests.owners] & STORE, -1, requests.xcds.astype(int)), sizes)
-    for xcd in distinct(requests.xcds).tolist():
-        for half in range(2):
-            made[2 * requests.places[(xcds == xcd) & (requests.wanted >> half & 1 == 1)] + half] |= 1 << xcd
-    return made
 
 
 def _waves(traces: Sequence[Trace]) -> np.ndarray:

@@ -21,14 +21,6 @@ STAGES = 64  # parts of a wave's accesses whose times are known
 
 
 @dataclass(frozen=True)
-class Front:
-    """A front of workgroups that moves through a launch."""
-
-    together: int  # workgroups that the GPU holds
-    rounds: float  # workgroups of the launch divided by `together`
-
-
-@dataclass(frozen=True)
 class Timetable:
     """When the waves of a workgroup in the middle of a launch access memory, by the CU model."""
 
@@ -42,6 +34,15 @@ class Timetable:
         low = np.minimum(at.astype(int), STAGES - 2)
         first, second = self.clocks[waves, low], self.clocks[waves, low + 1]
         return np.asarray(first + (second - first) * (at - low))
+
+
+@dataclass(frozen=True)
+class Front:
+    """A front of workgroups that moves through a launch."""
+
+    together: int  # workgroups that the GPU holds
+    rounds: float  # workgroups of the launch divided by `together`
+    table: Timetable | None = None  # when their waves access memory; None: they begin together
 
 
 def timetable(log: np.ndarray, ends: np.ndarray, code: CodeColumns, waves: int, resident: int, latency: float) -> Timetable | None:

@@ -16,7 +16,7 @@ import numpy as np
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import CodeColumns
-from simgpu.timing.native.replay import LONG_AGO, NOBODY, UNKNOWN, UNSEEN, LastCaches
+from simgpu.timing.native.replay import LONG_AGO, NOBODY, UNKNOWN, UNSEEN, LastCaches, Requests
 from simgpu.timing.native.state import ATOMIC, STORE
 from simgpu.timing.trace import LINE_BYTES, PAGE_SHIFT, Trace, distinct, original_lines
 
@@ -172,10 +172,14 @@ class EarlierLines:
         """Returns the bytes of `LaunchHistory.between`."""
         return self.history.between(self.sampled)
 
-    def fill(self, caches: LastCaches, known: np.ndarray, scalar: np.ndarray, wanting: np.ndarray) -> LastCaches:
-        """Returns empty caches with the chain's lines. known: lines of L2 by place, as the launch numbers them; scalar: True if
-        scalar loads request the line: constants and arguments, which L2 has; wanting: XCDs whose loads request each half."""
-        places = original_lines(known.astype(np.uint32), self.sampled.pages, PAGE_SHIFT - 1)
+    def fill(
+        self, caches: LastCaches, known: np.ndarray, requests: Requests, code: CodeColumns, pages: np.ndarray | None = None
+    ) -> LastCaches:
+        """Returns empty caches with the chain's lines. known: lines of L2 by place; pages: see `trace.renumber` (default: those of
+        the launch). L2 has lines that scalar loads request: constants and arguments."""
+        scalar = requests.lines_of(code.kind == Kind.SMEM, len(known))
+        wanting = requests.wanting(code.flags & STORE == 0, len(known))
+        places = original_lines(known.astype(np.uint32), self.sampled.pages if pages is None else pages, PAGE_SHIFT - 1)
         owners, valid, found = self.history.state((2 * places[:, None] + [0, 1]).ravel(), self.sampled)
         _represent(owners, valid, np.repeat(places, 2), wanting, self.sampled.chip.xcds)
         owners[np.repeat(scalar, 2) & ~found] = UNKNOWN

@@ -20,6 +20,7 @@ from simgpu.timing.caches import (
     NextRound,
     ServedAccesses,
     Shares,
+    UnreachedLoads,
     Warm,
     first_caches,
     remembered_share,
@@ -32,6 +33,7 @@ from simgpu.timing.footprint import reach_of
 from simgpu.timing.front import Front, Timetable, timetable
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, quiet_config, settle
 from simgpu.timing.history import EarlierLines, LaunchHistory, Lines, lines_by_xcd
+from simgpu.timing.lives import lives_of
 from simgpu.timing.moved import MovedBytes, work_of
 from simgpu.timing.native import state
 from simgpu.timing.native.state import STORE
@@ -77,6 +79,7 @@ class SampledLaunch:
     atomics: LineContention | None = None  # how atomics meet on lines; None if there are none
     front: Front | None = None  # how `beginnings` follow each other; None: they begin together
     later: Sequence[Trace] = ()  # first parts of workgroups of the round after `beginnings`, if these are not whole
+    alike: Sequence[Trace] = ()  # more whole workgroups, which one of `whole` represents, if `beginnings` are not whole
     reachable: float = math.inf  # bytes of the allocations that it accesses
     loads: Mapping[int, int] = field(default_factory=dict)  # first lines of allocations that it loads from, with their bytes
     stores: Mapping[int, int] = field(default_factory=dict)  # those that it stores to
@@ -305,11 +308,23 @@ def _replay(
     same = sampled.all_traced or not (how or after)
     reach = reach_of(sampled.groups, sampled.whole, sampled.beginnings, code, row.l2_line, sampled.reachable, same)
     replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, how, whole, reach=reach)
-    traffic = replay(sampled.front, after=after)
+    traffic = replay(sampled.front, after=after, unreached=_late_loads(sampled, whole, code, row, resident, how))
     if sampled.front:
-        later = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
+        later = replay(replace(sampled.front, table=_timetable(sampled, code, row, resident, found, traffic)))
         traffic = replace(later, remembered=remembered_share(later.past_share, traffic.past_share))
     return found, traffic
+
+
+def _late_loads(
+    sampled: SampledLaunch, whole: Sequence[tuple[Trace, ServedAccesses]], code: CodeColumns, row: Pipelines, resident: int,
+    warm: Warm | EarlierLines,
+) -> UnreachedLoads | None:  # fmt: skip
+    """Returns loads that the beginnings do not reach, by the whole workgroups; None if there are none, or these do not show it."""
+    if sampled.front or sampled.all_traced or not all(trace.stretch == 1 and trace.complete for trace, _ in whole):
+        return None
+    chip, rounds = sampled.chip, [sampled.beginnings, sampled.later]
+    lives = lives_of(whole, sampled.alike, rounds, sampled.stand_ins(), code, sampled.pages, row.l2_line, chip.xcds)
+    return lives.replay(code, chip, row, resident, warm if isinstance(warm, EarlierLines) else None) if lives else None
 
 
 def _neighbours(traces: Sequence[Trace]) -> list[int]:

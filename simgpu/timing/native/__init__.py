@@ -6,5 +6,6 @@
     streams.py  what a wave's stream says: its steps, accesses and lines
     numbers.py  different values, numbered
     runs.py     runs of requests to L2, and their order
+    lives.py    lines of workgroups that do as another one does
     replay.py   requests, sent through the caches
 """

@@ -11,6 +11,7 @@ from simgpu.timing.native.numbers import HASH
 from simgpu.timing.native.state import ATOMIC, STORE, STREAM
 from simgpu.timing.native.streams import CLOCKS, COUNT, FIRST
 
+LIMITLESS = 1 << 60  # of bytes, or of times
 SHORT, WHOLE = 1, 2  # accesses that go to L2: by lines of 64 bytes, stores and atomics; by lines of the first cache, coherent loads
 
 
@@ -185,6 +186,22 @@ class Requests(NamedTuple):
     askers: np.ndarray  # wave and instruction
     accesses: np.ndarray  # number of the access, through all workgroups
     xcds: np.ndarray  # XCD of the workgroup
+
+    def lines_of(self, chosen: np.ndarray, known: int) -> np.ndarray:
+        """Returns for each line True if some instructions request it. chosen: True for these; known: number of different lines."""
+        made = np.zeros(known, bool)
+        made[self.places[np.repeat(chosen[self.owners], np.diff(self.starts))]] = True
+        return made
+
+    def wanting(self, loads: np.ndarray, known: int) -> np.ndarray:
+        """Returns the XCDs whose loads request each half of each line, a bit each. loads: True for loads, by instruction; known: as
+        for `lines_of`."""
+        sizes, made = np.diff(self.starts), np.zeros(2 * known, np.int64)
+        xcds = np.repeat(np.where(loads[self.owners], self.xcds.astype(int), -1), sizes)
+        for xcd in range(int(self.xcds.max(initial=0)) + 1):
+            for half in range(2):
+                made[2 * self.places[(xcds == xcd) & (self.wanted >> half & 1 == 1)] + half] |= 1 << xcd
+        return made
 
 
 # Of `LastCaches`: an XCD that is not known, none; when a line was seen that was not, and one that an earlier launch accessed.

@@ -95,7 +95,7 @@ def test_a_line_on_its_way_is_waited_for_as_long_as_it_still_takes(after: int, l
         traces.append(Trace(np.zeros(1, np.uint32), ends, np.zeros((1, 6), np.int32), ends, lines, True, group))
         served.append(ServedAccesses(np.zeros((1, 3), np.int32), lines, np.zeros(1, np.int32), np.full(1, 3, np.uint8)))
     table = Timetable(np.zeros((1, STAGES)), 2 * after, 100)
-    found = shares(traces, served, code, MI210, ROW, 1, False, (), Front(2, 1e9), table)
+    found = shares(traces, served, code, MI210, ROW, 1, False, (), Front(2, 1e9, table))
     assert found.late[0, 0] == pytest.approx((1 + late) / 2, abs=0.01)
 
 
@@ -116,7 +116,7 @@ def planes(l2_bytes: float, stored: Issue | None, together: int = 32, size: int 
         traces.append(Trace(np.arange(count, dtype=np.uint32), ends, np.zeros((count, 6), np.int32), ends, lines, True, group))
         owners, halves = np.repeat(np.arange(count, dtype=np.int32), row), np.full(len(lines), 3, np.uint8)
         served.append(ServedAccesses(np.zeros((count, 3), np.int32), lines, owners, halves))
-    found = shares(traces, served, code, MI210, ROW, 1, False, (), Front(together, 1e9), EVEN)
+    found = shares(traces, served, code, MI210, ROW, 1, False, (), Front(together, 1e9, EVEN))
     return float(found.past[0, :3].sum() * ROW.cache_line / ROW.l2_line)
 
 
@@ -143,5 +143,5 @@ def test_the_infinity_cache_forgets_lines_that_more_lines_than_it_holds_followed
         ends = np.array([0, 1])
         traces = [Trace(np.zeros(1, np.uint32), ends, np.zeros((1, 6), np.int32), ends, lines, True, at) for at in range(2)]
         served = [ServedAccesses(np.zeros((1, 3), np.int32), lines, np.zeros(count, np.int32), np.full(count, 3, np.uint8))] * 2
-        found = shares(traces, served, code, chip, row, 1, False, (), Front(1, 1e9), EVEN)
+        found = shares(traces, served, code, chip, row, 1, False, (), Front(1, 1e9, EVEN))
         assert (found.past_l2_bytes, found.hbm_bytes) == (count * row.l2_line, fetched * row.l2_line)

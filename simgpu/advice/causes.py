@@ -139,7 +139,7 @@ def _on_one_line(scene: Scene, numbers: frozenset[int]) -> bool:
     """True if all sampled workgroups access only one cache line by these instructions."""
     code, touched = scene.prediction.code, set[int]()
     for trace in scene.prediction.sampled.whole:
-        owners = trace.steps[code.accesses[trace.steps]]
+        owners = trace.access_numbers(code)
         for _, first, count, *_ in trace.accesses[np.isin(owners, list(numbers))].tolist():
             touched.update(trace.lines[first : first + count].tolist())
             if len(touched) > 1:

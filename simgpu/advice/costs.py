@@ -125,7 +125,7 @@ def _means(prediction: Prediction) -> np.ndarray:
     code = prediction.code
     sums = np.zeros((len(code.unit), 6))
     for trace in prediction.sampled.whole:
-        numbers = trace.steps[code.accesses[trace.steps]]
+        numbers = trace.access_numbers(code)
         sums[:, 0] += np.bincount(numbers, minlength=len(sums))
         for at, column in enumerate((CLOCKS, LEAST_CLOCKS, COUNT, LEAST_LINES, UNIFORM), start=1):
             sums[:, at] += np.bincount(numbers, trace.accesses[:, column], len(sums))

@@ -63,7 +63,7 @@ class ServedAccesses:
 
     def count_misses(self, trace: Trace, code: CodeColumns) -> np.ndarray:
         """Returns by instruction the requests that miss the vector or scalar cache."""
-        return np.bincount(trace.steps[code.accesses[trace.steps]], self.accesses[:, 2], len(code.unit))
+        return np.bincount(trace.access_numbers(code), self.accesses[:, 2], len(code.unit))
 
 
 def first_caches(
@@ -73,8 +73,7 @@ def first_caches(
     scalar cache, which several CUs share. near: for each, the number of the workgroup whose lines the scalar cache has, or -1."""
     if not traces:
         return []
-    steps = np.concatenate([trace.steps for trace in traces])
-    numbers = steps[code.accesses[steps]]
+    numbers = np.concatenate([trace.access_numbers(code) for trace in traces])
     bases = np.cumsum([0, *(len(trace.accesses) for trace in traces)])
     line_starts = np.cumsum([0, *(len(trace.lines) for trace in traces)])
     starts = [trace.access_starts[:-1] + base for trace, base in zip(traces, bases, strict=False)]
@@ -340,7 +339,7 @@ def _replay_all(
         pass_last_caches(requests, code.flags, order, times, counted, int(latency > 0), latency or window, mall, caches, tallies)
         return tallies
 
-    since = _line_times(requests, groups) if front else _step_times(traces, served, requests)
+    since = _line_times(requests, groups) if front else step_times(traces, served, requests.accesses, requests.starts[:-1])
     footprints = footprints_of(requests, groups[: first + 1], len(known), count) if warm or after else (nothing, nothing)
     together = min(first, front.together) if front and front.table else first
     caches = fresh()
@@ -373,14 +372,13 @@ def _requests(
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
     ends = np.cumsum([0, *(len(one.lines) for one in served)])
     lines = (np.concatenate([one.lines for one in served]) >> np.uint32(shift)).astype(np.int32)
-    steps = np.concatenate([trace.steps for trace in traces])
     bases = np.cumsum([0, *(len(trace.accesses) for trace in traces)])
     accesses = np.concatenate([one.owners for one in served])  # accesses of a workgroup are numbered from 0
     starts, groups = runs(accesses, ends)
     of_group = np.diff(groups)
     accesses = accesses[starts[:-1]] + np.repeat(bases[:-1], of_group)
     xcds = np.repeat(np.array([trace.group % chip.xcds for trace in traces], np.uint8), of_group)
-    owners = steps[code.accesses[steps]].astype(np.int32)[accesses]
+    owners = np.concatenate([trace.access_numbers(code) for trace in traces]).astype(np.int32)[accesses]
     askers = _waves(traces)[accesses].astype(np.int64) * len(code.unit) + owners
     seen, known = number_values(lines)
     wanted = np.concatenate([one.wanted for one in served])
@@ -392,27 +390,31 @@ def _line_times(requests: Requests, groups: np.ndarray) -> np.ndarray:
     return requests.starts[:-1] - np.repeat(requests.starts[groups[:-1]], np.diff(groups))
 
 
-def _step_times(traces: Sequence[Trace], served: Sequence[ServedAccesses], requests: Requests) -> np.ndarray:
-    """Returns the time of each run if workgroups begin together, in lines of a mean workgroup."""
+def step_times(
+    traces: Sequence[Trace], served: Sequence[ServedAccesses], accesses: np.ndarray, starts: np.ndarray
+) -> np.ndarray:
+    """Returns the time of each run if workgroups begin together, in lines of a mean workgroup.
+
+    accesses: number of each run's access, through all workgroups; starts: its first request.
+    """
     counts = np.concatenate([one.accesses[:, 2] for one in served])
     ends = np.cumsum([0, *(len(one.accesses) for one in served)])
     waves = np.concatenate([*(trace.access_starts[:-1] + end for trace, end in zip(traces, ends, strict=False)), ends[-1:]])
     times, length = in_step(counts, waves, ends)
-    starts, of = requests.starts[:-1], requests.accesses
-    first = np.maximum.accumulate(np.where(np.diff(of, prepend=-1) != 0, starts, 0))
-    return (times[of] + (starts - first) * (length / np.maximum(1, counts))[of]).astype(np.int64)
+    first = np.maximum.accumulate(np.where(np.diff(accesses, prepend=-1) != 0, starts, 0))
+    return (times[accesses] + (starts - first) * (length / np.maximum(1, counts))[accesses]).astype(np.int64)
 
 
 def _waves(traces: Sequence[Trace]) -> np.ndarray:
     """Returns the wave of each access, numbered through all workgroups."""
-    counts = np.concatenate([trace.access_starts[1:] - trace.access_starts[:-1] for trace in traces])
-    return np.repeat(np.arange(len(counts)), counts)
+    firsts = np.cumsum([0, *(trace.waves for trace in traces[:-1])])
+    return np.concatenate([trace.access_waves + first for trace, first in zip(traces, firsts, strict=True)])
 
 
 def _progress(traces: Sequence[Trace], code: CodeColumns, accesses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns for accesses the wave, numbered within its workgroup, and the part of the wave's accesses that precede it, 0 to 1."""
-    steps = np.concatenate([trace.steps for trace in traces])
-    vector = np.concatenate([[0], np.cumsum(code.kind[steps[code.accesses[steps]]] != Kind.SMEM)])
+    numbers = np.concatenate([trace.access_numbers(code) for trace in traces])
+    vector = np.concatenate([[0], np.cumsum(code.kind[numbers] != Kind.SMEM)])
     bases = np.cumsum([0, *(len(trace.accesses) for trace in traces)])
     begins = np.concatenate([base + trace.access_starts[:-1] for base, trace in zip(bases, traces, strict=False)])
     ends = np.concatenate([begins[1:], bases[-1:]])
@@ -457,10 +459,10 @@ def _stored_lines(
     """
     if not traced:
         return 1.0, 1.0
-    steps = np.concatenate([trace.steps for trace, _ in traced])
+    numbers = np.concatenate([trace.access_numbers(code) for trace, _ in traced])
     bases, sizes = np.cumsum([0, *(len(trace.accesses) for trace, _ in traced)]), [len(one.lines) for _, one in traced]
     accesses = np.concatenate([one.owners for _, one in traced]) + np.repeat(bases[:-1], sizes)
-    stores = code.flags[steps[code.accesses[steps]][accesses]] & STORE != 0
+    stores = code.flags[numbers[accesses]] & STORE != 0
     lines, groups = np.concatenate([one.lines for _, one in traced])[stores], np.repeat(np.arange(len(traced)), sizes)[stores]
     if not len(lines):
         return 1.0, 1.0

@@ -66,7 +66,7 @@ def atomics_of(code: CodeColumns, trace: Trace) -> GroupAtomics:
     atomics = code.flags & ATOMIC > 0
     if not atomics.any():
         return GroupAtomics(trace.group, trace.complete, trace.stretch, {}, {})
-    owners = trace.steps[code.accesses[trace.steps]]
+    owners = trace.access_numbers(code)
     mine = atomics[owners]
     by, lines = np.repeat(owners[mine], trace.accesses[mine, COUNT]), trace.lines_of(code, atomics)
     numbers, counts = np.unique(trace.steps[atomics[trace.steps]], return_counts=True)

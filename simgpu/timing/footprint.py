@@ -67,7 +67,7 @@ def _own_lines(traces: Sequence[Trace], code: CodeColumns, line: int) -> np.ndar
     """Returns by instruction the distinct lines of a mean workgroup."""
     made, chosen = np.zeros(len(code.unit)), traces[:: -(-len(traces) // MOST_COUNTED)]
     for trace in chosen:
-        owners = np.repeat(trace.steps[code.accesses[trace.steps]], trace.accesses[:, COUNT])
+        owners = np.repeat(trace.access_numbers(code), trace.accesses[:, COUNT])
         places, known = number_values(trace.lines // np.uint32(line // LINE_BYTES))
         made += trace.stretch * _first_requests(places, owners, len(known), len(made))
     return made / len(chosen)

@@ -17,9 +17,9 @@ import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
-from simgpu.timing.caches import ServedAccesses, UnreachedLoads
+from simgpu.timing.caches import ServedAccesses, UnreachedLoads, step_times
 from simgpu.timing.code import CodeColumns
-from simgpu.timing.front import in_step, turns
+from simgpu.timing.front import turns
 from simgpu.timing.history import EarlierLines
 from simgpu.timing.native.lives import move_lines
 from simgpu.timing.native.replay import LIMITLESS, TALLIES, LastCaches, Requests, pass_last_caches
@@ -102,9 +102,9 @@ class FirstLines:
     def of(cls, trace: Trace, code: CodeColumns, pages: np.ndarray) -> FirstLines:
         """Returns the lines of a trace, as they were numbered before `trace.renumber`."""
         count = len(code.unit)
-        waves = np.repeat(np.arange(trace.waves), np.diff(trace.access_starts))
+        waves = trace.access_waves
         rows = np.flatnonzero(trace.accesses[:, COUNT] > 0)
-        keys = (waves * count + trace.steps[code.accesses[trace.steps]])[rows]
+        keys = (waves * count + trace.access_numbers(code))[rows]
         lines = original_lines(trace.lines[trace.accesses[rows, FIRST]], pages)
         first, last = np.full((2, trace.waves * count), NOWHERE, np.int64)
         first[keys[::-1]], last[keys] = lines[::-1], lines  # the last assignment stays
@@ -190,8 +190,8 @@ def _lives(
     parts = min(MOST_PARTS, -(-sum(len(whole[at][1].lines) for at in own) // MOST_REQUESTS))
     known = []
     for (trace, one), when in zip(whole, _times(whole), strict=True):
-        waves = np.repeat(np.arange(trace.waves), np.diff(trace.access_starts))[one.owners]
-        numbers = trace.steps[code.accesses[trace.steps]].astype(np.int64)[one.owners]
+        waves = trace.access_waves[one.owners]
+        numbers = trace.access_numbers(code).astype(np.int64)[one.owners]
         known.append((original_lines(one.lines, pages), one.wanted, numbers, waves, one.owners.astype(np.int64), when))
     made = []
     for at, (of, far) in enumerate(zip(own, distances, strict=True)):
@@ -212,14 +212,8 @@ def _lives(
 
 def _times(whole: Sequence[tuple[Trace, ServedAccesses]]) -> list[np.ndarray]:
     """Returns when each request is made if workgroups are in step, in lines of a workgroup."""
-    ends = np.cumsum([0, *(len(one.accesses) for _, one in whole)])
-    waves = np.concatenate([*(trace.access_starts[:-1] + end for (trace, _), end in zip(whole, ends, strict=False)), ends[-1:]])
-    counts = np.concatenate([one.accesses[:, 2] for _, one in whole])
-    begins, lengths = in_step(counts, waves, ends)
-    made = []
-    for (_, one), end in zip(whole, ends, strict=False):
-        new = np.flatnonzero(np.diff(one.owners, prepend=-1))
-        inside = np.arange(len(one.owners)) - np.repeat(new, np.diff([*new, len(one.owners)]))
-        at = one.owners + end
-        made.append((begins[at] + inside * lengths[at] / np.maximum(1, counts[at])).astype(np.int64))
-    return made
+    traces, served = zip(*whole, strict=True)
+    ends = np.cumsum([0, *(len(one.accesses) for one in served)])
+    accesses = np.concatenate([one.owners + end for one, end in zip(served, ends, strict=False)])
+    times = step_times(traces, served, accesses, np.arange(len(accesses)))
+    return np.split(times, np.cumsum([len(one.owners) for one in served[:-1]]))

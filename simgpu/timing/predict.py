@@ -387,7 +387,7 @@ def _free_accesses(work: state.Work, code: CodeColumns, traces: Sequence[Trace],
     """Removes the clocks of LDS accesses, of the coalescer, or of both, as `on` says."""
     if on.lds and on.coalescer:
         return
-    numbers = np.concatenate([trace.steps[code.accesses[trace.steps]] for trace in traces])
+    numbers = np.concatenate([trace.access_numbers(code) for trace in traces])
     lds = code.lane_bytes[numbers] > 0
     lds &= code.kind[numbers] == Kind.LDS
     if not on.lds:

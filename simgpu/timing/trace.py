@@ -40,9 +40,18 @@ class Trace:
     def __len__(self) -> int:
         return len(self.steps)
 
+    @property
+    def access_waves(self) -> np.ndarray:
+        """Wave of each access."""
+        return np.repeat(np.arange(self.waves), np.diff(self.access_starts))
+
+    def access_numbers(self, code: CodeColumns) -> np.ndarray:
+        """Returns the instruction of each access, as a number of `CodeColumns`."""
+        return self.steps[code.accesses[self.steps]]
+
     def lines_of(self, code: CodeColumns, chosen: np.ndarray) -> np.ndarray:
         """Returns the lines that accesses by some instructions request, in their order. chosen: True for these, by number."""
-        rows = self.accesses[chosen[self.steps[code.accesses[self.steps]]]]
+        rows = self.accesses[chosen[self.access_numbers(code)]]
         counts = rows[:, COUNT]
         starts = np.repeat(rows[:, FIRST] - np.cumsum(counts) + counts, counts)
         return self.lines[starts + np.arange(len(starts))]

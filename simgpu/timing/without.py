@@ -69,7 +69,7 @@ class Without:
         """Returns a workgroup's accesses: smooth ones with the fewest clocks and lines, removed ones with none."""
         if not self.smooth and not self.removed:
             return served
-        numbers, rows = trace.steps[code.accesses[trace.steps]], served.accesses.copy()
+        numbers, rows = trace.access_numbers(code), served.accesses.copy()
         smooth, removed = (_mask(some, len(code.unit))[numbers] for some in (self.smooth, self.removed))
         lines = np.where(code.short[numbers], 1, row.cache_line // LINE_BYTES)
         fewest = np.minimum(rows[:, REQUESTS], -(-trace.accesses[:, LEAST_LINES] // lines))
@@ -91,7 +91,7 @@ class Without:
             return traffic
         sums = np.zeros((2, len(code.unit)))
         for trace, old, new in zip(traces, before, after, strict=True):
-            numbers = trace.steps[code.accesses[trace.steps]]
+            numbers = trace.access_numbers(code)
             for at, one in enumerate((old, new)):
                 sums[at] += np.bincount(numbers, one.accesses[:, MISSED], len(code.unit))
         mine = _mask(self.smooth, len(code.unit))

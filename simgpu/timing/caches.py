@@ -162,8 +162,8 @@ class NextRound:
 
 
 @dataclass(frozen=True)
-class UnreachedLoads:
-    """Loads that no traced beginning reaches, in a replay of whole workgroups."""
+class LaterLoads:
+    """Loads that go on after the traced beginnings, in a replay of whole workgroups."""
 
     chosen: np.ndarray  # by instruction: True for these
     tallies: Sequence[np.ndarray]  # of all instructions, (TALLIES, n); of the first round, and of a later one if that was traced
@@ -172,7 +172,7 @@ class UnreachedLoads:
 def shares(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
     resident: int, warm: Warm | EarlierLines, whole: Sequence[tuple[Trace, ServedAccesses]] = (), front: Front | None = None,
-    reach: Reach | None = None, after: NextRound | None = None, unreached: UnreachedLoads | None = None,
+    reach: Reach | None = None, after: NextRound | None = None, late_loads: LaterLoads | None = None,
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
@@ -182,8 +182,8 @@ def shares(
     traced part is the whole launch).
     whole: workgroups that ran to their ends; the fraction of stores comes from these if no workgroup in `traces` executed a store.
     front: for whole, consecutive workgroups of a launch of several rounds; without it, `traces` begin together with empty caches.
-    after: the round after `traces`, if these are beginnings. unreached: loads that they do not reach (default: these get the mean
-    of the others).
+    after: the round after `traces`, if these are beginnings. late_loads: loads that go on after them (default: a load that
+    they do not reach gets the mean of the others).
 
     A CU's bytes in flight divided by the latency are its rate (Little's law). So within one latency a workgroup
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
@@ -192,10 +192,10 @@ def shares(
     reach = reach or reach_of(len(traces), (), (), code, row.l2_line, math.inf, same=True)
     replayed = _replay_all(traces, served, code, chip, row, resident, warm, front, reach, after)
     stored = code.flags & STORE != 0
-    unreached = unreached or UnreachedLoads(np.zeros(len(stored), bool), replayed.tallies)
+    late_loads = late_loads or LaterLoads(np.zeros(len(stored), bool), replayed.tallies)
     footprint, of_an_xcd = (reach.of(one) for one in replayed.footprints)
     launches = partial(_after_launches, warm=warm, stored=stored, chip=chip, row=row, footprint=footprint, of_an_xcd=of_an_xcd)
-    each, of_rest = list(map(launches, replayed.tallies)), list(map(launches, unreached.tallies))
+    each, of_rest = list(map(launches, replayed.tallies)), list(map(launches, late_loads.tallies))
     mean, mean_of_rest = replayed.mean(each), replayed.mean(of_rest)
     asked, passed, fetched, *_, taken = mean
     # If workgroups go on storing after their known beginnings, later stores may be to the lines of these.
@@ -207,15 +207,14 @@ def shares(
     unknown = _stored_lines(whole, code, row, chip.xcds)[0] if whole or not known.any() else None
 
     def fractions(tallies: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        past, late = (
-            np.where(unreached.chosen, *(_of_all(of[0], of[near], of[near + 1], code) for of in (rest, tallies))) for near in (1, 3)
-        )
+        chosen, both = late_loads.chosen, (rest, tallies)
+        past, late = (np.where(chosen, *(_of_all(of[0], of[near], of[near + 1], code) for of in both)) for near in (1, 3))
         past[0] = np.where(stored & ~known, unknown, past[0]) if unknown is not None else past[0]
         past[0] *= written * row.l2_line / request
         return past, late
 
     past, late = fractions(mean, mean_of_rest)
-    moved = np.where(unreached.chosen, *(_moved_fraction(row.loads_move * of[5], of[1], code) for of in (mean_of_rest, mean)))
+    moved = np.where(late_loads.chosen, *(_moved_fraction(row.loads_move * of[5], of[1], code) for of in (mean_of_rest, mean)))
     if moved.any():  # `whole` may request fewer lines than the mean workgroup
         moved *= _mean_misses(zip(traces, served, strict=True), code) / _mean_misses(whole, code) if whole else 1.0
     moved += _taken_fraction(taken, asked, past[0], row)

@@ -17,10 +17,10 @@ from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.band import PredictionFacts, doubts
 from simgpu.timing.caches import (
+    LaterLoads,
     NextRound,
     ServedAccesses,
     Shares,
-    UnreachedLoads,
     Warm,
     first_caches,
     remembered_share,
@@ -308,7 +308,7 @@ def _replay(
     same = sampled.all_traced or not (how or after)
     reach = reach_of(sampled.groups, sampled.whole, sampled.beginnings, code, row.l2_line, sampled.reachable, same)
     replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, how, whole, reach=reach)
-    traffic = replay(sampled.front, after=after, unreached=_late_loads(sampled, whole, code, row, resident, how))
+    traffic = replay(sampled.front, after=after, late_loads=_late_loads(sampled, whole, code, row, resident, how))
     if sampled.front:
         later = replay(replace(sampled.front, table=_timetable(sampled, code, row, resident, found, traffic)))
         traffic = replace(later, remembered=remembered_share(later.past_share, traffic.past_share))
@@ -318,8 +318,8 @@ def _replay(
 def _late_loads(
     sampled: SampledLaunch, whole: Sequence[tuple[Trace, ServedAccesses]], code: CodeColumns, row: Pipelines, resident: int,
     warm: Warm | EarlierLines,
-) -> UnreachedLoads | None:  # fmt: skip
-    """Returns loads that the beginnings do not reach, by the whole workgroups; None if there are none, or these do not show it."""
+) -> LaterLoads | None:  # fmt: skip
+    """Returns loads that go on after the beginnings, by the whole workgroups; None if there are none, or these do not show it."""
     if sampled.front or sampled.all_traced or not all(trace.stretch == 1 and trace.complete for trace, _ in whole):
         return None
     chip, rounds = sampled.chip, [sampled.beginnings, sampled.later]

@@ -102,6 +102,11 @@ def test_nan_is_the_largest_and_the_smallest(session: Any) -> None:
     assert_simulated(session, lambda x: x.topk(3), torch.tensor([[1.0, NAN, 3.0, 2.0, INF]]))
 
 
+def test_the_smallest_of_zeros_keeps_its_sign(session: Any) -> None:
+    x = torch.tensor([[-0.0] * 4, [0.0] * 4])
+    assert_simulated(session, lambda x: torch.cat([x.amin(-1), x.cummin(-1)[0][:, 3]]).reciprocal(), x)
+
+
 @pytest.mark.parametrize("descending", [False, True])
 def test_long_rows_are_merged_from_runs(descending: bool, session: Any) -> None:
     """Takes equal elements in several runs, NaN and infinities, and a last run of one element."""

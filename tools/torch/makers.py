@@ -114,16 +114,14 @@ def _to_gpu(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False
     return tensor.to(device_at(gpu_named(device) or GPU), non_blocking=non_blocking, **layout)
 
 
-def _empty(size: Any, *, device: Any = None, pin_memory: Any = None, **options: Any) -> torch.Tensor:
-    """Computes `aten::empty.memory_format` for the CUDA key."""
-    with plain_torch():
-        return mark(torch.empty(size, **options), gpu_named(device) or current_place())
+def _for_cuda(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Returns the kernel for the CUDA key of an operator that makes a tensor without numbers."""
 
+    def kernel(*sizes: Any, device: Any = None, pin_memory: Any = None, **options: Any) -> torch.Tensor:
+        with plain_torch():
+            return mark(make(*sizes, **options), gpu_named(device) or current_place())
 
-def _empty_strided(size: Any, stride: Any, *, device: Any = None, pin_memory: Any = None, **options: Any) -> torch.Tensor:
-    """Computes `aten::empty_strided` for the CUDA key."""
-    with plain_torch():
-        return mark(torch.empty_strided(size, stride, **options), gpu_named(device) or current_place())
+    return kernel
 
 
 @contextlib.contextmanager
@@ -136,8 +134,8 @@ def kernels_of_cuda() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # builds with CUDA have such kernels, which need a GPU
-            _impl(library, "empty.memory_format", _empty, "CUDA", allow_override=True)
-            _impl(library, "empty_strided", _empty_strided, "CUDA", allow_override=True)
+            _impl(library, "empty.memory_format", _for_cuda(torch.empty), "CUDA", allow_override=True)
+            _impl(library, "empty_strided", _for_cuda(torch.empty_strided), "CUDA", allow_override=True)
         yield
     finally:
         del library  # it withdraws its kernels when nothing refers to it: no traceback of an error may

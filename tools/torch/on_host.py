@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.compiler import is_dynamo_compiling
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, get_ignored_functions, has_torch_function
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, has_torch_function
 
 from simgpu.tools.torch import dlpack
 from simgpu.tools.torch.cuda import autocast, estimates, memory, traced
@@ -42,30 +42,20 @@ from simgpu.tools.torch.places import (
 from simgpu.triton.driver import active_driver
 
 with torch.device("meta"):
-    _META = _get_current_function_mode_stack()[-1]
-_DefaultDevice = type(_META)  # PyTorch's mode of a chosen device
+    _DefaultDevice = type(_get_current_function_mode_stack()[-1])  # PyTorch's mode of a chosen device
 _GPUS = ("cuda", "hip")
 _CPU = torch.device("cpu")
 
 
-class _GetsDevice:
-    """A stand-in that equals a function: a call returns whether PyTorch's mode adds a device."""
-
-    def __init__(self, func: Any) -> None:
-        self._func = func
-
-    def __hash__(self) -> int:
-        return hash(self._func)
-
-    def __eq__(self, other: object) -> bool:
-        return bool(self._func == other)
-
-    def __call__(self, **given: Any) -> bool:
-        return "device" in given
-
-
 # Functions that make tensors on the chosen device.
-_CONSTRUCTORS = frozenset(func for func in get_ignored_functions() if _META.__torch_function__(_GetsDevice(func), ()))
+_CONSTRUCTORS = frozenset((
+    torch.empty, torch.empty_permuted, torch.empty_strided, torch.empty_quantized, torch.ones, torch.arange, torch.eye, torch.full,
+    torch.bartlett_window, torch.blackman_window, torch.hamming_window, torch.hann_window, torch.kaiser_window,
+    torch.fft.fftfreq, torch.fft.rfftfreq, torch.linspace, torch.logspace, torch.rand, torch.randn, torch.randint, torch.randperm,
+    torch.range, torch.sparse_coo_tensor, torch.sparse_compressed_tensor, torch.sparse_csr_tensor, torch.sparse_csc_tensor,
+    torch.sparse_bsr_tensor, torch.sparse_bsc_tensor, torch.tril_indices, torch.triu_indices, torch.zeros, torch.asarray,
+    torch.tensor, torch.as_tensor, torch.scalar_tensor,
+))  # fmt: skip
 
 
 def is_gpu(value: Any) -> bool:

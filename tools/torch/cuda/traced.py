@@ -19,7 +19,7 @@ _GPU = "cuda"
 _CPU = torch.device("cpu")
 _NUMBERS = (bool, int, float, complex)
 _ASKED = torch.ops.prim.device.default  # PyTorch's C++ calls it for the device of a tensor
-_dispatch: Any = FakeTensor.__torch_dispatch__
+_dispatch: Any = FakeTensor.__torch_dispatch__.__func__  # type: ignore[attr-defined]
 _dispatch_in_mode = FakeTensorMode.__torch_dispatch__
 _common: Any = FakeTensor._find_common_device
 _converted = FakeTensorConverter.from_real_tensor
@@ -35,18 +35,14 @@ def is_property(func: Callable[..., Any], args: Sequence[Any]) -> bool:
     return getattr(func, "__name__", None) == "__get__" and isinstance(args[0], FakeTensor)
 
 
-def _reported_device(device: torch.device) -> torch.device:
-    return _CPU if device.type == _GPU else device
+def _reporting(dispatch: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a tracer's `__torch_dispatch__` that answers PyTorch's C++ with the CPU where the device is a GPU."""
 
+    def report(owner: Any, func: Any, *args: Any, **options: Any) -> Any:
+        result = dispatch(owner, func, *args, **options)
+        return _CPU if func is _ASKED and result.type == _GPU else result
 
-def _dispatch_reported(_cls: type, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-    result = _dispatch(func, types, args, kwargs or {})
-    return _reported_device(result) if func is _ASKED else result
-
-
-def _dispatch_mode_reported(mode: FakeTensorMode, func: Any, *args: Any, **options: Any) -> Any:
-    result = _dispatch_in_mode(mode, func, *args, **options)
-    return _reported_device(result) if func is _ASKED else result
+    return report
 
 
 def _of_all(func: Any, flat_args: Sequence[Any]) -> tuple[torch.device, bool]:
@@ -85,8 +81,8 @@ def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]
         for owner, name, function in (
             (FakeTensor, "_find_common_device", staticmethod(_of_all)),
             (FakeTensorMode, "avoid_device_init", True),  # builds with CUDA would move a list's numbers to a GPU
-            (FakeTensor, "__torch_dispatch__", classmethod(_dispatch_reported)),
-            (FakeTensorMode, "__torch_dispatch__", _dispatch_mode_reported),
+            (FakeTensor, "__torch_dispatch__", classmethod(_reporting(_dispatch))),
+            (FakeTensorMode, "__torch_dispatch__", _reporting(_dispatch_in_mode)),
             (FakeTensorConverter, "from_real_tensor", convert_pretended),
         ):
             stack.enter_context(mock.patch.object(owner, name, function))

@@ -18,10 +18,14 @@ def _larger(a, at_a, b, at_b):  # type: ignore[no-untyped-def]
 
 
 @JITFunction
-def _smaller(a, at_a, b, at_b):  # type: ignore[no-untyped-def]
-    """NaN is the smallest; of equal elements, the first."""
-    before = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (at_a < at_b))
-    return tl.where(before, a, b), tl.where(before, at_a, at_b)
+def _in_order(x, LARGEST: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Returns numbers whose largest is the wanted one; a second call returns the first numbers. `-x` would lose the sign of 0."""
+    if LARGEST:
+        return x
+    elif x.dtype.is_floating():
+        return x * -1.0
+    else:
+        return ~x
 
 
 @JITFunction
@@ -40,18 +44,12 @@ def extremes(x, values, indices, n, LARGEST: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     x += row * n
     at = tl.minimum(tl.arange(0, BLOCK), n - 1)
-    best, where = tl.load(x + at), at
+    best, where = _in_order(tl.load(x + at), LARGEST), at
     for first in range(BLOCK, n, BLOCK):
         at = tl.minimum(first + tl.arange(0, BLOCK), n - 1)
-        if LARGEST:
-            best, where = _larger(best, where, tl.load(x + at), at)
-        else:
-            best, where = _smaller(best, where, tl.load(x + at), at)
-    if LARGEST:
-        best, where = tl.reduce((best, where), 0, _larger)
-    else:
-        best, where = tl.reduce((best, where), 0, _smaller)
-    tl.store(values + row, best)
+        best, where = _larger(best, where, _in_order(tl.load(x + at), LARGEST), at)
+    best, where = tl.reduce((best, where), 0, _larger)
+    tl.store(values + row, _in_order(best, LARGEST))
     tl.store(indices + row, where)
 
 
@@ -91,41 +89,21 @@ def running(x, out, n, UNIT: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore
 
 
 @JITFunction
-def _last_larger(a, at_a, b, at_b):  # type: ignore[no-untyped-def]
-    """NaN is the largest; of equal elements, the last."""
-    before = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (at_a > at_b))
-    return tl.where(before, a, b), tl.where(before, at_a, at_b)
-
-
-@JITFunction
-def _last_smaller(a, at_a, b, at_b):  # type: ignore[no-untyped-def]
-    """NaN is the smallest; of equal elements, the last."""
-    before = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (at_a > at_b))
-    return tl.where(before, a, b), tl.where(before, at_a, at_b)
-
-
-@JITFunction
 def running_extremes(x, values, indices, n, LARGEST: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Finds, for each element of a row of n, the largest or smallest element up to it, and its index: of equal ones the last.
 
-    Lanes past the end read the last element.
+    Lanes past the end read the last element. Indices are inverted meanwhile, so that the last is the smallest.
     """
     row = tl.program_id(0).to(tl.int64)
-    best, where = tl.load(x + row * n), tl.full((), 0, tl.int32)
+    best, where = _in_order(tl.load(x + row * n), LARGEST), tl.full((), -1, tl.int32)
     for first in range(0, n, BLOCK):
         lane = first + tl.arange(0, BLOCK)
         at = tl.minimum(lane, n - 1)
-        own = tl.load(x + row * n + at)
-        if LARGEST:
-            found, places = tl.associative_scan((own, at), 0, _last_larger)
-            found, places = _last_larger(best, where, found, places)
-            best, where = tl.reduce((found, places), 0, _last_larger)
-        else:
-            found, places = tl.associative_scan((own, at), 0, _last_smaller)
-            found, places = _last_smaller(best, where, found, places)
-            best, where = tl.reduce((found, places), 0, _last_smaller)
-        tl.store(values + row * n + lane, found, lane < n)
-        tl.store(indices + row * n + lane, places, lane < n)
+        found, places = tl.associative_scan((_in_order(tl.load(x + row * n + at), LARGEST), ~at), 0, _larger)
+        found, places = _larger(best, where, found, places)
+        best, where = tl.reduce((found, places), 0, _larger)
+        tl.store(values + row * n + lane, _in_order(found, LARGEST), lane < n)
+        tl.store(indices + row * n + lane, ~places, lane < n)
 
 
 @JITFunction

@@ -71,11 +71,6 @@ class Registrations:
     def __contains__(self, operator: str) -> bool:
         return operator in self._kernels
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Operators with kernels."""
-        return tuple(self._kernels)
-
     def get(self, operator: str) -> Callable[..., Any] | None:
         """Returns the kernel registered last."""
         found = self._kernels.get(operator)

@@ -25,7 +25,8 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "programs, PyTorch's tests and compiled code call them: replaced, and made if PyTorch lacks them": (
         "Tensor._make_wrapper_subclass", "_C.Event", "_C.Stream", "_C._accelerator_exchangeDevice",
         "_C._accelerator_maybeExchangeDevice", "_C._cuda_getCurrentRawStream", "_C._cuda_getCurrentStream",
-        "_C._cuda_getDefaultStream", "_C._cuda_getDevice", "_C._cuda_setStream", "_C._dynamo.guards._empty_strided_cuda",
+        "_C._cuda_getDefaultStream", "_C._cuda_getDevice", "_C._cuda_setDevice", "_C._cuda_setStream",
+        "_C._dynamo.guards._empty_strided_cuda",
         "_C._get_math_sdp_enabled", "_C._set_sdp_use_math", "cuda._CudaDeviceProperties", "cuda._exchange_device",
         "cuda._maybe_exchange_device", "cuda._sleep",
         "cuda.memory._record_memory_history", "cuda.memory._snapshot",

@@ -57,7 +57,9 @@ def test_the_current_gpu_is_a_thread_s() -> None:
     look()
     torch.cuda.set_device("cuda:1")
     look()
-    assert seen == [(1, 1), (0, 0), (1, 1), (0, 0), (0, 0), (1, 1)] and torch.cuda.device_count() == 2
+    torch._C._cuda_setDevice(0)  # as PyTorch's own tests do
+    look()
+    assert seen == [(1, 1), (0, 0), (1, 1), (0, 0), (0, 0), (1, 1), (0, 0)] and torch.cuda.device_count() == 2
 
 
 def test_a_number_that_no_gpu_has_is_told(session: Any) -> None:

@@ -102,7 +102,7 @@ ANSWERS: dict[str, Any] = {
     "cuda.device_count": count, "cuda.current_device": current, "cuda.set_device": choose,
     "cuda.device": Guard, "cuda.device_of": GuardOf, "cuda._exchange_device": exchange, "cuda._maybe_exchange_device": exchange,
     "cuda.can_device_access_peer": peers,
-    "_C._cuda_getDevice": current,
+    "_C._cuda_getDevice": current, "_C._cuda_setDevice": exchange,
     "_C._accelerator_exchangeDevice": exchange, "_C._accelerator_maybeExchangeDevice": exchange,
     "accelerator.device_count": count, "accelerator.current_device_index": current, "accelerator.current_device_idx": current,
     "accelerator.set_device_index": choose, "accelerator.set_device_idx": choose, "accelerator.device_index": IndexGuard,

@@ -222,6 +222,10 @@ def test_indices_may_be_in_host_memory(session: Any) -> None:
     assert torch.equal(x[mask].cpu(), FLOATS[mask]) and x[mask].is_cuda
     x[torch.tensor([0, 2])] = 7.0
     assert x[:3].tolist() == [7.0, -2.5, 7.0]
+    mask = torch.tensor([False, True, *(False for _ in FLOATS[2:])])
+    assert x[mask].tolist() == [-2.5]
+    x[mask] = 5.0
+    assert x[:3].tolist() == [7.0, 5.0, 7.0]
     assert not any(use.host for use in session.operators.values())
     assert session.operators["aten::index.Tensor"].simulated >= 3
 

@@ -17,6 +17,7 @@ from simgpu.tools.torch.operators import index_sources as sources
 from simgpu.tools.torch.operators.element_sources import BLOCK
 from simgpu.tools.torch.operators.elements import ELEMENTS
 from simgpu.tools.torch.operators.kernels import FLOATS, POINTEES, Call, OnHost, serve
+from simgpu.tools.torch.places import HOST, mark_of
 
 _INDICES = (torch.int64, torch.int32)
 _ADDED = (*FLOATS, torch.float64, torch.int64, torch.int32)  # types that atomics, or their f32, add
@@ -212,7 +213,7 @@ def nonzero(call: Call, values: Tensor) -> Tensor:
 
 
 def _without_masks(call: Call, values: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Returns indices in which those of its true elements replace each mask, one for each of its axes."""
+    """Returns indices in which those of its true elements replace each mask, one for each of its axes; the host reads its own."""
     found: list[Tensor | None] = []
     for one in indices:
         if one is None or one.dtype in _INDICES:
@@ -220,7 +221,7 @@ def _without_masks(call: Call, values: Tensor, indices: Sequence[Tensor | None])
         elif one.shape != values.shape[len(found) : len(found) + one.dim()]:
             raise OnHost("by a mask of another shape")
         else:
-            found.extend(nonzero(call, one).unbind(1))
+            found.extend((one.nonzero() if mark_of(one) == HOST else nonzero(call, one)).unbind(1))
     return found
 
 

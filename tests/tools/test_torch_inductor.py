@@ -143,6 +143,22 @@ def test_tensors_of_numbers_in_a_graph(function: Any) -> None:
         torch._dynamo.reset()
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: x[[2, 0, 2], [1, 1, 0]] * 2, lambda x: x.half().softmax(-1, dtype=torch.float32),
+    lambda x: torch.nn.functional.interpolate(x[None, None], scale_factor=2, mode="bilinear"),
+    lambda x: torch.where(x > 0, x, 1) * x.double().type_as(x),
+])  # fmt: skip
+def test_what_pytorch_s_functions_make_is_on_the_gpu(function: Any, session: Any) -> None:
+    """PyTorch's C++ sees the CPU: a gradient of an index, a converted type and a decomposition are made where it sees tensors."""
+    x = torch.linspace(-2, 2, 9).view(3, 3)
+    found, wanted = (one.requires_grad_() for one in (x.cuda(), x))
+    made = torch.compile(function)(found)
+    made.sum().backward()
+    function(wanted).sum().backward()
+    assert made.is_cuda and found.grad.is_cuda
+    torch.testing.assert_close((made.cpu(), found.grad.cpu()), (function(wanted), wanted.grad), rtol=1e-3, atol=1e-3)
+    assert launched(session)
+
 @pytest.mark.parametrize("backend", ["MATH", "EFFICIENT_ATTENTION", "FLASH_ATTENTION"])
 def test_attention_is_part_of_a_whole_graph(backend: str, session: Any) -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel

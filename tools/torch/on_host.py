@@ -272,9 +272,10 @@ def _memory_error(error: RuntimeError, place: Place) -> RuntimeError | None:
 
 def _call_traced(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
     """Calls a function under a tracer, which makes tensors on the GPU itself. Devices get their number, which PyTorch's C++
-    would ask for."""
-    args = traced.with_tensors(func, args, _device)
-    return func(*map(_by_number, args), **{name: _by_number(value) for name, value in given.items()})
+    would ask for. A function of the GPU's tensors that names no place computes on that GPU only."""
+    place = common((*args, *given.values())) if _requested_place(func, args, given) is None else HOST
+    with traced.OnGpu(device_at(place)) if on_gpu(place) else contextlib.nullcontext():
+        return func(*map(_by_number, args), **{name: _by_number(value) for name, value in given.items()})
 
 
 def _by_number(value: Any) -> Any:

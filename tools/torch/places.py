@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.func import debug_unwrap
 
 from simgpu.tools.torch.cuda.memory import CountedStorage
@@ -79,6 +80,8 @@ def marked_storage(storage: Any) -> Place | None:
 
 def mark_of(tensor: torch.Tensor) -> Place | None:
     """Place that a tensor's storage is marked with; for a tracer's tensor, its own."""
+    if isinstance(tensor, FunctionalTensor):
+        return mark_of(tensor.from_functional())
     if isinstance(tensor, FakeTensor):
         return HOST if tensor.fake_device.type == "cpu" else str(tensor.fake_device)
     return marked_storage(storage_of(tensor))

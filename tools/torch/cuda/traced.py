@@ -13,11 +13,10 @@ from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 _GPU = "cuda"
 _CPU = torch.device("cpu")
-_NUMBERS = (bool, int, float, complex)
 _ASKED = torch.ops.prim.device.default  # PyTorch's C++ calls it for the device of a tensor
 _dispatch = vars(FakeTensor)["__torch_dispatch__"].__func__
 _dispatch_in_mode = FakeTensorMode.__torch_dispatch__
@@ -46,7 +45,7 @@ def _reporting(dispatch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_all(func: Any, flat_args: Sequence[Any]) -> tuple[torch.device, bool]:
-    """Device of an operator's result: the arguments' only GPU, even if C++ made other arguments on the CPU."""
+    """Device of an operator's result: the arguments' only GPU, even if C++ made other arguments on the CPU, as under Dynamo."""
     try:
         return _common(func, flat_args)
     except RuntimeError:
@@ -56,18 +55,19 @@ def _of_all(func: Any, flat_args: Sequence[Any]) -> tuple[torch.device, bool]:
         return found.pop(), False
 
 
-def with_tensors(func: Callable[..., Any], args: Sequence[Any], device_of: Callable[[Any], torch.device]) -> Sequence[Any]:
-    """Returns the arguments of `where` with a number as a tensor on the condition's device; PyTorch's C++ would make it on the
-    CPU here."""
-    if func not in (torch.where, torch.Tensor.where) or sum(type(arg) in _NUMBERS for arg in args) != 1:
-        return args
-    at = 0 if func is torch.where else 1
-    dtype = torch.result_type(*(arg for place, arg in enumerate(args) if place != at))
-    return [
-        arg if place == at
-        else torch.scalar_tensor(arg, dtype=dtype, device=device_of(args[at])) if type(arg) in _NUMBERS
-        else arg.to(dtype) for place, arg in enumerate(args)
-    ]  # fmt: skip
+class OnGpu(TorchDispatchMode):
+    """Puts on a GPU what a function's own steps put on the CPU, as which PyTorch's C++, and Python that it calls, see that GPU."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        """Calls an operator."""
+        given = dict(kwargs or {})
+        return func(*args, **(given | {"device": self._device} if given.get("device") == _CPU else given))
 
 
 @contextlib.contextmanager

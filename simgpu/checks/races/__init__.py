@@ -6,6 +6,7 @@
     order.py        clocks of workgroups and waves, and addresses of a worker's memory
     knowledge.py    releases and observations of waves, and the knowledge that they give a wave
     releases.py     actions of a wave: release, observe, write back and invalidate
+    locations.py    releases at the locations of atomics, and their observations
     overlap.py      launches of several devices that run at the same time
     ordering.py     scopes of a kernel's accesses, and memory for the tables
     expected.py     loads whose value only serves as the expected value of a compare-and-swap

@@ -16,18 +16,18 @@ from simgpu.checks.races.cells import (  # fmt: skip
     note_first,
     note_second,
 )
-from simgpu.checks.races.knowledge import NOTHING, SCALAR_STALE, ClashCause, compare_and_swap, is_full, link_at, new_link
-from simgpu.checks.races.lds.carried import ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, SWAPS, WRITES
+from simgpu.checks.races.knowledge import NOTHING, SCALAR_STALE, ClashCause, is_full
+from simgpu.checks.races.lds.carried import ATOMIC, COHERENT, SCALAR, STRAIGHT, SWAPS, WRITES
 from simgpu.checks.races.lds.clashes import BOTH_WRITE, OTHER_SHIFT, SWAPPED, WROTE
 from simgpu.checks.races.lds.look import look_lds
 from simgpu.checks.races.lds.rows import row_alone
 from simgpu.checks.races.lds.shadow import ROW
+from simgpu.checks.races.locations import CellAccess, observe_heads, release_at, stored_lanes, take_back_at
 from simgpu.checks.races.order import (  # fmt: skip
     block_of,
     epoch_now,
     floor_tag,
     holds,
-    note_lock,
     order_of,
     site_of,
     state_of,
@@ -40,15 +40,12 @@ from simgpu.checks.races.releases import (  # fmt: skip
     invalidate_scalar,
     lack_of,
     needed_scope,
-    new_release,
     observe,
     observed_lately,
     reach_of,
-    says_again,
     segment_of,
     stale_scalar,
     stores_complete,
-    take_back,
     was_over,
     who_of,
     write_back,
@@ -69,7 +66,6 @@ from simgpu.machine.runtime import cold_part, load32, load64, octets, part, runt
 RACE = event("race on device memory")
 WAY_BITS = 19  # bits of the releasing record, and of the observing one
 WAY, LACK_SHIFT = (1 << WAY_BITS) - 1, c.SITE_BITS + 2 * WAY_BITS
-HASH = 0x9E3779B97F4A7C15 >> 2  # factor of a hash of link numbers
 # Cache operations.
 (
     WRITE_BACK, WRITE_BACK_FAR, INVALIDATE, INVALIDATE_FAR, INVALIDATE_L2, INVALIDATE_L1, SCALAR_INVALIDATE,
@@ -84,21 +80,6 @@ def group_of(wave: int, block: Any) -> int:
     """Returns the number of the wave's workgroup, as cells hold it."""
     group = slot_of(wave).group
     return block.first_group + _dispatch_number(group[0], group[1], group[2], block.grid[0], block.grid[1])
-
-
-class CellAccess(NamedTuple):
-    """An access of a wave to an area."""
-
-    wave: int
-    record: int
-    area: Any  # `cells.Area`
-    block: Any  # `order.RaceBlock`
-    slot: int
-    state: Any  # `order.SlotState`
-    order: Any  # `order.WaveOrder`; unused if the launch does not synchronise
-    flags: int  # bits of `lds.carried`: WRITES, ATOMIC, COHERENT and so on
-    tag: int  # cell that the access would leave
-    floor: int  # see `order.floor_tag`
 
 
 class Cover(NamedTuple):
@@ -304,125 +285,6 @@ def access_runs(access: CellAccess, lanes: int, offsets: np.ndarray, size: int) 
         access_range(access, offsets[first], end - offsets[first], size, first)
         while not writes and lane < LANES and lanes >> lane & 1 and offsets[lane] == end - size:
             lane += 1
-
-
-@part
-def place_of(flags: int, offsets: np.ndarray, lane: int) -> int:
-    """Returns the dword of the area that a lane accesses first."""
-    return offsets[0 if flags & SCALAR else lane] >> 2
-
-
-@cold_part
-def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, block: Any, state: Any, order: Any, who: int) -> None:
-    """Records that the lanes of an atomic or a coherent load observe the releases at their locations."""
-    offsets = words(wave + layout.ADDRESSES, LANES)
-    last, number, many = 0, 0, False
-    for lane in range(LANES):
-        if lanes >> lane & 1:
-            head = load64(area.heads + 8 * place_of(flags, offsets, lane))
-            if head != 0 and head != last:
-                many = last != 0
-                last = head
-                number = number * HASH + head
-    if lanes & (lanes - 1) == 0 and flags & (RETURNS | COHERENT):
-        at = 0
-        while not flags & SCALAR and lanes >> at & 1 == 0:
-            at += 1
-        note_lock(state, (area.address >> 2) + place_of(flags, offsets, at))
-    if last == 0 or is_full(block) or observed_lately(order, -last if not many else number | 1 << 62):
-        return
-    if not many:
-        observe(wave, block, area, order, who, record, -last)
-        return
-    cell, last = 0, 0
-    for lane in range(LANES):
-        if lanes >> lane & 1:
-            head = load64(area.heads + 8 * place_of(flags, offsets, lane))
-            if head != 0 and head != last:
-                last = head
-                cell = new_link(block, -head, cell)
-    observe(wave, block, area, order, who, record, -cell)
-
-
-@part
-def link_to(block: Any, order: Any, node: int, before: int) -> int:
-    """Returns a link to a release: the one that was taken back, if it continues the same link."""
-    spare = order.spare_link
-    order.spare_link = 0
-    if spare and link_at(block, spare).node == node and link_at(block, spare).before == before:
-        return spare
-    return new_link(block, node, before)
-
-
-@cold_part
-def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
-    """Records a release at the locations of the lanes of an atomic or a coherent store. whole: True if all earlier stores of the
-    wave are complete."""
-    wave, block, heads, record = access.wave, access.block, access.area.heads, access.record
-    offsets, continues = words(wave + layout.ADDRESSES, LANES), access.flags & ATOMIC
-    access.order.begun = 0
-    if is_full(block):
-        return
-    who, node, link, before = who_of(block, access.tag), 0, 0, 0
-    if lanes & (lanes - 1) == 0:
-        at = 0
-        while not access.flags & SCALAR and lanes >> at & 1 == 0:
-            at += 1
-        if says_again(access.state, access.order, block, heads + 8 * place_of(access.flags, offsets, at)):
-            return
-    node = new_release(wave, block, access.state, access.order, who, record, whole)
-    access.order.release = access.order.begun = node
-    for lane in range(LANES):
-        if lanes >> lane & 1:
-            head_at = heads + 8 * place_of(access.flags, offsets, lane)
-            access.order.released_at = head_at
-            while True:
-                head = load64(head_at)
-                if link_at(block, head).node == node:
-                    break  # another lane has added it
-                if link == 0 or (continues and head != before):
-                    before = head if continues else 0
-                    link = link_to(block, access.order, node, before)
-                if not continues:
-                    store64(head_at, link)
-                elif compare_and_swap(head_at, head, link) != head:
-                    continue
-                break
-
-
-@part
-def stored_lanes(wave: int, lanes: int, size: int) -> int:
-    """Returns which of the lanes of an executed compare-and-swap found the value that they compared with.
-
-    The wave's STAGING has the new values of all lanes, those to compare with, and the old ones.
-    """
-    compared, old, stored = wave + layout.STAGING + size * LANES, wave + layout.STAGING + 2 * size * LANES, 0
-    for lane in range(LANES):
-        at = lane * size
-        same = load64(compared + at) == load64(old + at) if size == 8 else load32(compared + at) == load32(old + at)
-        stored |= (lanes >> lane & int(same)) << lane
-    return stored
-
-
-@cold_part
-def take_back_at(wave: int, block: Any, heads: int, order: Any, state: Any, lanes: int, stored: int) -> None:
-    """Takes back the release of a compare-and-swap at the locations where none of its lanes stored a value."""
-    offsets, node, gone = words(wave + layout.ADDRESSES, LANES), order.begun, True
-    for lane in range(LANES):
-        if (lanes & ~stored) >> lane & 1:
-            head_at, kept = heads + 8 * place_of(0, offsets, lane), False
-            for other in range(LANES):
-                kept = kept or (stored >> other & 1 != 0 and offsets[other] == offsets[lane])
-            head = load64(head_at)
-            before = link_at(block, head).before
-            if kept:
-                continue
-            if link_at(block, head).node == node and compare_and_swap(head_at, head, before) == head:
-                order.spare_link = head
-            elif link_at(block, order.spare_link).before != head:  # another thread's release continues it
-                gone = False
-    if stored == 0 and gone:
-        take_back(order, state)
 
 
 @runtime

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import types
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +268,8 @@ def test_run_fails_when_an_instructions_bytes_change(
         code = CodeObject.parse(data)
         info = code.kernels[kernel.name]
         raw = code.read(info.entry, info.code_size)
-        *_, matrix = (inst for inst in decode_all(raw, code.target) if "mfma" in inst.mnemonic)  # of the last k tile
+        run = takewhile(lambda inst: inst.mnemonic != "s_endpgm", decode_all(raw, code.target))
+        *_, matrix = (inst for inst in run if "mfma" in inst.mnemonic)  # of the last k tile
         at = data.index(raw) + matrix.offset
         return (
             data[:at] + bytes.fromhex("000080bf") * (matrix.size // 4) + data[at + matrix.size :]

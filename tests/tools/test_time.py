@@ -130,7 +130,7 @@ def test_bad_requests_are_refused(arguments: list[str], capsys: Capture) -> None
 
 
 def test_the_schedule_is_a_view_of_the_model(capsys: Capture) -> None:
-    assert main(["report", *GEMM, "--schedule", "--json"]) == 0
+    assert main(["report", *GEMM, "-k", "300", "--schedule", "--json"]) == 0
     (loop,) = json.loads(capsys.readouterr().out)["kernels"].values()
     assert 0 < loop["utilisation"] <= 1 and loop["clocks"] > 0 and 0 < loop["first"] < loop["last"]
     assert 0 < sum(loop["stalls"].values()) < 1

@@ -39,16 +39,22 @@ def evidence(tree: TiledComputation, code: CodeObject, name: str) -> str:
 
 
 def _against_float64(tree: TiledComputation, code: CodeObject, name: str) -> str:
+    """Launches a computation with and without beta, for each of which a kernel has code; returns what is wrong."""
+    problem, plan = tree.problem, tree.plan
+    if problem.batch * problem.m * problem.n * problem.k > MOST_PRODUCTS:
+        problem = replace(problem, m=2 * plan.tile_m, n=2 * plan.tile_n, lda=None, ldb=None, ldc=None, batch=1)
+    launches = (tree.like(replace(problem, beta=beta)) for beta in sorted({problem.beta, 0.0}, reverse=True))
+    return next((found for one in launches if (found := _wrong_numbers(one, code, name))), "")
+
+
+def _wrong_numbers(tree: TiledComputation, code: CodeObject, name: str) -> str:
     """Launches all kernels of a computation on random numbers, of which one is `code`'s; returns what is wrong."""
     from simgpu import Device
     from simgpu.asm import Prepared, emit
     from simgpu.hardware.errors import SimError
     from simgpu.tools.cases.operators import workload
 
-    problem, plan = tree.problem, tree.plan
-    if problem.batch * problem.m * problem.n * problem.k > MOST_PRODUCTS:
-        tree = tree.like(replace(problem, m=2 * plan.tile_m, n=2 * plan.tile_n, lda=None, ldb=None, ldc=None, batch=1))
-        problem = tree.problem
+    problem = tree.problem
     kernel = emit(tree)
     device = Device(kernel.target)
     work = workload(tree, device.arch, 1)

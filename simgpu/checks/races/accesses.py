@@ -22,7 +22,7 @@ from simgpu.checks.races.lds.clashes import BOTH_WRITE, OTHER_SHIFT, SWAPPED, WR
 from simgpu.checks.races.lds.look import look_lds
 from simgpu.checks.races.lds.rows import row_alone
 from simgpu.checks.races.lds.shadow import ROW
-from simgpu.checks.races.locations import CellAccess, observe_heads, release_at, stored_lanes, take_back_at
+from simgpu.checks.races.locations import CellAccess, first_lane, observe_heads, release_at, stored_lanes, take_back_at
 from simgpu.checks.races.order import (  # fmt: skip
     block_of,
     epoch_now,
@@ -358,10 +358,7 @@ def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int
     elif flags & COHERENT:
         kind = c.COHERENT
     elif flags & WRITES and lanes & (lanes - 1) == 0 and state.locked:
-        at = 0
-        while not flags & SCALAR and lanes >> at & 1 == 0:
-            at += 1
-        if holds(state, (area.address + offsets[at]) >> 2):
+        if holds(state, (area.address + offsets[first_lane(flags, lanes)]) >> 2):
             kind = c.ATOMIC
     if block.synchronises:
         whole = stores_complete(wave, order)

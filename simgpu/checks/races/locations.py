@@ -35,6 +35,15 @@ class CellAccess(NamedTuple):
 
 
 @part
+def first_lane(flags: int, lanes: int) -> int:
+    """Returns the first lane of an access, 0 of a scalar one."""
+    at = 0
+    while not flags & SCALAR and lanes >> at & 1 == 0:
+        at += 1
+    return at
+
+
+@part
 def place_of(flags: int, offsets: np.ndarray, lane: int) -> int:
     """Returns the dword of the area that a lane accesses first."""
     return offsets[0 if flags & SCALAR else lane] >> 2
@@ -53,10 +62,7 @@ def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, blo
                 last = head
                 number = number * HASH + head
     if lanes & (lanes - 1) == 0 and flags & (RETURNS | COHERENT):
-        at = 0
-        while not flags & SCALAR and lanes >> at & 1 == 0:
-            at += 1
-        note_lock(state, (area.address >> 2) + place_of(flags, offsets, at))
+        note_lock(state, (area.address >> 2) + place_of(flags, offsets, first_lane(flags, lanes)))
     if last == 0 or is_full(block) or observed_lately(order, -last if not many else number | 1 << 62):
         return
     if not many:
@@ -93,10 +99,8 @@ def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
         return
     who, node, link, before = who_of(block, access.tag), 0, 0, 0
     if lanes & (lanes - 1) == 0:
-        at = 0
-        while not access.flags & SCALAR and lanes >> at & 1 == 0:
-            at += 1
-        if says_again(access.state, access.order, block, heads + 8 * place_of(access.flags, offsets, at)):
+        place = place_of(access.flags, offsets, first_lane(access.flags, lanes))
+        if says_again(access.state, access.order, block, heads + 8 * place):
             return
     node = new_release(wave, block, access.state, access.order, who, record, whole)
     access.order.release = access.order.begun = node
